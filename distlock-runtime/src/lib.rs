@@ -1,0 +1,1 @@
+//! What `distlock` does at run time.

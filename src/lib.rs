@@ -1,0 +1,1 @@
+//! Turns an async function into a critical section across processes and machines.
