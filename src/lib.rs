@@ -1,1 +1,14 @@
 //! Turns an async function into a critical section across processes and machines.
+
+#![forbid(unsafe_code)]
+
+pub use distlock_runtime::{
+    Backoff, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason, OnLost,
+    backend,
+};
+
+#[cfg(feature = "conformance")]
+pub use distlock_runtime::conformance;
+
+#[doc(hidden)]
+pub use distlock_runtime::private as __private;

@@ -1,1 +1,37 @@
-//! What `distlock` does at run time.
+//! What `distlock` does at run time: leases, the watchdog that keeps them alive, and the backends that they are kept in.
+//! Use it through the crate `distlock`, which adds the attribute and the documentation.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing))]
+
+#[doc(hidden)]
+pub mod private;
+
+mod request;
+mod manager;
+mod builder;
+mod scope;
+mod run;
+mod acquire;
+mod guard;
+mod hold;
+mod watchdog;
+pub mod backend;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod backoff;
+mod lease;
+mod clock;
+mod options;
+mod key;
+mod events;
+mod error;
+
+pub use backoff::Backoff;
+pub use builder::LockManagerBuilder;
+pub use error::{LockError, LostReason};
+pub use guard::{Lease, LockGuard};
+pub use key::Key;
+pub use manager::LockManager;
+pub use options::OnLost;
+pub use request::LockRequest;

@@ -1,0 +1,12 @@
+-- Frees a lock that is still ours.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  our value: token and owner
+-- ARGV[2]  the ttl in milliseconds, which is not looked at
+--
+-- Returns  1 if the lock was freed, 0 if it was not ours
+
+if redis.call('GET', KEYS[1]) == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0

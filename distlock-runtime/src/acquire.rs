@@ -1,0 +1,181 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Acquired, Attempt, BackendError, Route};
+use crate::clock::Time;
+use crate::guard::LockGuard;
+use crate::hold::Hold;
+use crate::lease;
+use crate::manager::Core;
+use crate::{LockError, events};
+
+/// Tries for a lock until it is granted, its tries are used up, or something says that trying is of no use.
+///
+/// # Cancel safety
+///
+/// If the future is dropped, a key that a request under way sets is freed behind it.
+pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+    core.ensure_open()?;
+    let started = Time::now();
+    let mut pauses = hold.terms.backoff.pauses();
+    let mut claim = Claim { core: &core, hold: &hold, attempts: 0, in_flight: false, unknown: false, routes: Vec::new() };
+    loop {
+        let refusal = match core.unless_closing(claim.attempt()).await? {
+            // Granted while the manager was closed: dropping the guard gives it back.
+            Ok(granted) => return core.ensure_open().map(|()| granted),
+            Err(refusal) => refusal,
+        };
+        let last = claim.attempts > u64::from(hold.terms.retry) || refusal.is_lasting();
+        refusal.report(&hold, claim.attempts, last);
+        if last {
+            return Err(refusal.into_error(&hold, claim.attempts, Time::now().saturating_since(started)));
+        }
+        let pause = pauses.next(refusal.remaining());
+        core.unless_closing(tokio::time::sleep(pause)).await?;
+    }
+}
+
+/// A call's claim to a lock: its attempts so far. If it is dropped before a grant, what it may have left is freed.
+struct Claim<'a> {
+    core: &'a Arc<Core>,
+    hold: &'a Arc<Hold>,
+    attempts: u64,
+    in_flight: bool,
+    /// Whether an attempt had no answer, and so may have set the key or may set it yet.
+    unknown: bool,
+    routes: Vec<Arc<dyn Route>>,
+}
+
+impl Claim<'_> {
+    async fn attempt(&mut self) -> Result<LockGuard, Refusal> {
+        let attempt = if self.attempts == 0 { Attempt::First } else { Attempt::Repeated };
+        self.attempts += 1;
+        self.in_flight = true;
+        let mut route = RouteNote { routes: &mut self.routes, route: None };
+        let sent = Time::now();
+        let answer = self.core.backend().acquire(self.hold.entry(), attempt, &mut route.route).await;
+        self.in_flight = false;
+        match answer {
+            Ok(Acquired::Granted) if Time::now() < lease::deadline(sent, self.hold.terms.ttl) => {
+                route.forget();
+                Ok(self.granted(sent))
+            }
+            // The next try recognises our token and starts the expiry anew; without one the key is freed.
+            Ok(Acquired::Granted) => {
+                self.unknown = true;
+                Err(Refusal::Late)
+            }
+            Ok(Acquired::Held { value, remaining }) => {
+                route.forget();
+                Err(Refusal::Held { holder: owner(&value), remaining })
+            }
+            Err(error) => {
+                if error.is_unanswered() { self.unknown = true } else { route.forget() }
+                Err(Refusal::Failed(error))
+            }
+        }
+    }
+
+    fn granted(&mut self, sent: Time) -> LockGuard {
+        self.core.watchdog().watch(self.hold, sent);
+        events::acquired(self.hold, self.attempts);
+        let strays = std::mem::take(&mut self.unknown).then(|| std::mem::take(&mut self.routes));
+        LockGuard::new(self.core.clone(), self.hold.clone(), strays)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if self.in_flight || self.unknown {
+            self.core.watchdog().free_stray(self.hold, std::mem::take(&mut self.routes));
+        }
+    }
+}
+
+/// The way that the backend noted for the attempt under way. It is kept with the claim unless it is known not to matter.
+struct RouteNote<'a> {
+    routes: &'a mut Vec<Arc<dyn Route>>,
+    route: Option<Arc<dyn Route>>,
+}
+
+impl RouteNote<'_> {
+    /// Each way keeps a connection open, so only the latest are kept.
+    const MOST: usize = 4;
+
+    fn forget(mut self) {
+        self.route = None;
+    }
+}
+
+impl Drop for RouteNote<'_> {
+    fn drop(&mut self) {
+        let Some(route) = self.route.take() else { return };
+        self.routes.retain(|known| !std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&route)));
+        if self.routes.len() >= RouteNote::MOST {
+            self.routes.remove(0);
+        }
+        self.routes.push(route);
+    }
+}
+
+/// Why an attempt did not bring the lock.
+enum Refusal {
+    Held { holder: String, remaining: Duration },
+    Late,
+    Failed(BackendError),
+}
+
+impl Refusal {
+    fn is_lasting(&self) -> bool {
+        matches!(self, Refusal::Failed(error) if !error.is_passing())
+    }
+
+    fn remaining(&self) -> Option<Duration> {
+        match self {
+            Refusal::Held { remaining, .. } => Some(*remaining),
+            Refusal::Late | Refusal::Failed(_) => None,
+        }
+    }
+
+    fn report(&self, hold: &Hold, attempt: u64, last: bool) {
+        match self {
+            Refusal::Held { holder, remaining } => events::refused(hold, attempt, holder, *remaining, last),
+            Refusal::Late => events::late_grant(hold, attempt),
+            Refusal::Failed(error) => events::failed(hold, attempt, error),
+        }
+    }
+
+    fn into_error(self, hold: &Hold, attempts: u64, waited: Duration) -> LockError {
+        let key = hold.key.to_string();
+        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
+        let source = match self {
+            Refusal::Held { holder, remaining } => return LockError::Busy { key, holder, remaining, attempts, waited },
+            Refusal::Failed(error) if error.is_foreign() => {
+                return LockError::ForeignValue { key, found: error.to_string() };
+            }
+            Refusal::Failed(error) => error,
+            Refusal::Late => BackendError::unanswered("the lock was granted only after its lease had ended"),
+        };
+        LockError::Backend { operation: format!("acquire lock `{key}`"), attempts, source }
+    }
+}
+
+/// The owner's label in a value of ours, or as much of a value of somebody else's as fits a message.
+fn owner(value: &str) -> String {
+    match value.split_at_checked(36) {
+        Some((token, rest)) if uuid::Uuid::try_parse(token).is_ok() => rest.trim_start_matches('/').to_owned(),
+        _ => value.chars().take(64).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_named_by_its_label() {
+        assert_eq!(owner("0f8fad5b-d9cb-469f-a165-70867728950e/web-1/3121"), "web-1/3121");
+        assert_eq!(owner("locked-by-a-python-script"), "locked-by-a-python-script");
+        assert_eq!(owner(&"x".repeat(100)).len(), 64);
+    }
+}

@@ -1,0 +1,75 @@
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::backend::BackendError;
+
+/// Tells what an error of a command says about the command: was it carried out, will it work later?
+pub(super) fn explain(error: RedisError, address: &str) -> BackendError {
+    let text = describe(&error, address);
+    let explained = match error.kind() {
+        ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => BackendError::unanswered(text),
+        ErrorKind::Server(kind) => server(kind, &error, text),
+        ErrorKind::Extension => extension(&error, text),
+        _ => BackendError::lasting(text),
+    };
+    explained.with_source(error)
+}
+
+/// Tells the same of an error while connecting, when no command can have been carried out.
+pub(super) fn explain_connect(error: RedisError, address: &str) -> BackendError {
+    explain(error, address).nothing_done()
+}
+
+/// Whether the connection should not be used again: it is broken, its answers may be out of step or for ever late, or
+/// it leads to a server that is no longer the one to ask.
+pub(super) fn spoils_connection(error: &RedisError) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Io
+            | ErrorKind::Parse
+            | ErrorKind::AuthenticationFailed
+            | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
+    ) || error.code() == Some("NOAUTH")
+}
+
+fn server(kind: ServerErrorKind, error: &RedisError, text: String) -> BackendError {
+    match kind {
+        ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot => BackendError::lasting(text),
+        // "ERR" is what most mistakes of ours would be; this one is the server's.
+        ServerErrorKind::ResponseError if !mentions(error, "max number of clients") => BackendError::lasting(text),
+        _ => BackendError::passing(text),
+    }
+}
+
+fn extension(error: &RedisError, text: String) -> BackendError {
+    match error.code() {
+        Some("WRONGTYPE") => BackendError::foreign("a value that is not a string"),
+        Some("WRONGPASS" | "NOAUTH" | "DENIED") => BackendError::lasting(text),
+        // BUSY, MISCONF, OOM, NOREPLICAS and what later servers may add: states of the server, not of our request.
+        _ => BackendError::passing(text),
+    }
+}
+
+fn describe(error: &RedisError, address: &str) -> String {
+    if error.is_timeout() {
+        return format!("{address} did not answer in time");
+    }
+    if error.is_connection_refusal() {
+        return format!("{address} refused the connection");
+    }
+    if error.is_io_error() {
+        return format!("the connection to {address} broke or could not be made");
+    }
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{address} answered {code} {detail}"),
+        (Some(code), None) => format!("{address} answered {code}"),
+        _ => format!("{address}: {error}"),
+    }
+}
+
+pub(super) fn is_noscript(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+fn mentions(error: &RedisError, text: &str) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(text))
+}

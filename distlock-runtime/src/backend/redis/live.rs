@@ -1,0 +1,254 @@
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, Value};
+
+use super::errors::{explain, is_noscript, spoils_connection};
+use super::scripts::{ACQUIRE, Lua, RELEASE};
+use crate::backend::{Acquired, BackendError, BoxFuture, Entry, Released, Route};
+use crate::clock::Time;
+use crate::key::encode_hash_tag;
+
+/// For how long a connection may leave commands unanswered before new ones go over another. A single short timeout says
+/// more about the command's ttl than about the connection.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What the connections to one server have in common.
+pub(super) struct Site {
+    /// Where the server is, without user and password.
+    pub(super) address: String,
+    pub(super) prefix: String,
+}
+
+/// A connection that worked when it was last heard of, and what we say over it.
+pub(super) struct Live {
+    connection: MultiplexedConnection,
+    broken: Arc<AtomicBool>,
+    /// When the first of the commands was sent that have had no answer since, in nanoseconds; 0 after an answer.
+    silent_since: AtomicU64,
+    site: Arc<Site>,
+}
+
+/// Why a plain `SET` gave no answer about the lock.
+pub(super) enum Plain {
+    /// The server does not know `SET .. NX GET`.
+    Unsupported,
+    /// The connection was at its end, perhaps before the command was sent.
+    Broken,
+    Failed(BackendError),
+}
+
+impl Live {
+    pub(super) fn new(connection: MultiplexedConnection, broken: Arc<AtomicBool>, site: Arc<Site>) -> Live {
+        Live { connection, broken, silent_since: AtomicU64::new(0), site }
+    }
+
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.site.address
+    }
+
+    /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.
+    pub(super) async fn acquire_first(&self, entry: Entry<'_>) -> Result<Acquired, Plain> {
+        let name = self.name(entry.key);
+        let mut set = Cmd::with_capacity(7, name.len() + entry.value.len() + 32);
+        set.arg("SET").arg(&name).arg(entry.value).arg("NX").arg("GET").arg("PX").arg(millis(entry.ttl));
+        let value = match self.send(&set, entry.timeout).await {
+            Ok(Value::Nil) => return Ok(Acquired::Granted),
+            Ok(value) => self.text(&value).map_err(Plain::Failed)?,
+            Err(error) if error.is_connection_dropped() => return Err(Plain::Broken),
+            Err(error) if error.detail().is_some_and(|detail| detail.contains("syntax error")) => {
+                return Err(Plain::Unsupported);
+            }
+            Err(error) => return Err(Plain::Failed(self.explain(error))),
+        };
+        let pttl = self.send(redis::cmd("PTTL").arg(&name), entry.timeout).await;
+        // The SET was refused, so a question that fails behind it leaves nothing to undo.
+        let pttl = pttl.map_err(|error| Plain::Failed(self.explain(error).nothing_done()))?;
+        self.held(value, &pttl).map_err(Plain::Failed)
+    }
+
+    /// Takes a lock that an earlier try may have taken already.
+    pub(super) async fn acquire_again(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
+        match self.call(&ACQUIRE, entry).await? {
+            Value::Array(answer) => match answer.as_slice() {
+                [Value::Int(1)] => Ok(Acquired::Granted),
+                [Value::Int(0), value, pttl] => self.held(self.text(value)?, pttl),
+                _ => Err(self.unexpected(&Value::Array(answer))),
+            },
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+        // A value of another type under the key is not our lock, so there is nothing of ours to free.
+        let answer = match self.call(&RELEASE, entry).await {
+            Err(error) if error.is_foreign() => return Ok(Released::NotHeld),
+            answer => answer?,
+        };
+        Ok(if self.is_one(&answer)? { Released::Freed } else { Released::NotHeld })
+    }
+
+    /// Runs a script that answers 1 or 0 on each entry, all in one go.
+    pub(super) async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
+        let names: Vec<_> = entries.iter().map(|entry| self.name(entry.key)).collect();
+        let timeout = entries.iter().map(|entry| entry.timeout).min().unwrap_or_default();
+        let pipeline = |call: &dyn Fn(&str, &Entry<'_>) -> Cmd| {
+            names.iter().zip(entries).fold(redis::pipe(), |mut pipeline, (name, entry)| {
+                pipeline.add_command(call(name, entry));
+                pipeline
+            })
+        };
+        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry)), timeout).await;
+        if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
+            // None of ours does harm twice, so all are sent again.
+            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), timeout).await;
+        }
+        match answers {
+            Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
+            Err(error) => entries.iter().map(|_| Err(self.explain(error.clone()))).collect(),
+        }
+    }
+
+    fn judge_one(&self, answer: Result<Value, RedisError>) -> Result<bool, BackendError> {
+        match answer.map_err(|error| self.explain(error)) {
+            Ok(value) => self.is_one(&value),
+            Err(error) if error.is_foreign() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a script by its hash, and by its source where the server does not know it: after a restart, a failover or a
+    /// `SCRIPT FLUSH`.
+    async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
+        let name = self.name(entry.key);
+        let mut answer = self.send(&lua.by_hash(&name, &entry), entry.timeout).await;
+        if answer.as_ref().is_err_and(is_noscript) {
+            answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
+        }
+        answer.map_err(|error| self.explain(error))
+    }
+
+    pub(super) async fn send(&self, command: &Cmd, timeout: Duration) -> Result<Value, RedisError> {
+        let answer = self.within(timeout).send_packed_command(command).await.and_then(Value::extract_error);
+        self.judge(answer.as_ref().err(), timeout);
+        answer
+    }
+
+    async fn send_all(
+        &self,
+        commands: &Pipeline,
+        timeout: Duration,
+    ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
+        let answers = self.within(timeout).send_packed_commands(commands, 0, commands.len()).await;
+        self.judge(answers.as_ref().err(), timeout);
+        let extract = |answer: Value| answer.extract_error().inspect_err(|error| self.judge(Some(error), timeout));
+        Ok(answers?.into_iter().map(extract).collect())
+    }
+
+    fn within(&self, timeout: Duration) -> MultiplexedConnection {
+        let mut connection = self.connection.clone();
+        connection.set_response_timeout(timeout);
+        connection
+    }
+
+    /// Decides after each command whether the connection is still good. One that has kept somebody waiting for long may
+    /// be dead without the kernel having noticed. It still delivers what it can, but new commands go elsewhere.
+    fn judge(&self, error: Option<&RedisError>, timeout: Duration) {
+        let broken = match error {
+            Some(error) if error.is_timeout() => self.silent_for(timeout) >= PATIENCE,
+            Some(error) if spoils_connection(error) => true,
+            _ => {
+                if self.silent_since.load(Ordering::Relaxed) != 0 {
+                    self.silent_since.store(0, Ordering::Relaxed);
+                }
+                false
+            }
+        };
+        if broken {
+            self.broken.store(true, Ordering::Release);
+        }
+    }
+
+    fn silent_for(&self, timeout: Duration) -> Duration {
+        let now = Time::now();
+        let sent = now.saturating_sub(timeout).as_nanos();
+        let since = match self.silent_since.compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => sent,
+            Err(earlier) => earlier.min(sent),
+        };
+        now.saturating_since(Time::from_nanos(since))
+    }
+
+    /// The lock's name on the server. What the braces enclose decides on the cluster slot, also that of any helper key.
+    fn name(&self, key: &str) -> String {
+        let key = encode_hash_tag(key);
+        let mut name = String::with_capacity(self.site.prefix.len() + key.len() + 2);
+        for part in [self.site.prefix.as_str(), "{", &key, "}"] {
+            name.push_str(part);
+        }
+        name
+    }
+
+    fn held(&self, value: String, pttl: &Value) -> Result<Acquired, BackendError> {
+        match pttl {
+            Value::Int(-1) => {
+                Err(BackendError::foreign(format!("the string `{}` without an expiry", shortened(&value))))
+            }
+            // It expired between the two questions.
+            Value::Int(-2) => Ok(Acquired::Held { value, remaining: Duration::ZERO }),
+            Value::Int(millis) => {
+                Ok(Acquired::Held { value, remaining: Duration::from_millis(u64::try_from(*millis).unwrap_or(0)) })
+            }
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    fn text(&self, value: &Value) -> Result<String, BackendError> {
+        match value {
+            Value::BulkString(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+            Value::SimpleString(text) => Ok(text.clone()),
+            Value::Okay => Ok("OK".to_owned()),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    fn is_one(&self, answer: &Value) -> Result<bool, BackendError> {
+        match answer {
+            Value::Int(answer) => Ok(*answer == 1),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    fn explain(&self, error: RedisError) -> BackendError {
+        explain(error, &self.site.address)
+    }
+
+    fn unexpected(&self, answer: &Value) -> BackendError {
+        BackendError::unanswered(format!("{} answered {answer:?}, which makes no sense here", self.site.address))
+    }
+}
+
+impl Route for Live {
+    fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
+        Box::pin(Live::release(self, entry))
+    }
+}
+
+/// Redis refuses an expiry of zero, and would delete the key by a renewal of zero. The options keep ttls far above.
+pub(super) fn millis(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+fn shortened(value: &str) -> Cow<'_, str> {
+    match value.char_indices().nth(40) {
+        Some((end, _)) => Cow::Owned(format!("{}..", value.get(..end).unwrap_or_default())),
+        None => Cow::Borrowed(value),
+    }
+}

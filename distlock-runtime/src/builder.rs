@@ -1,0 +1,217 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
+use redis::{Client, IntoConnectionInfo, ProtocolVersion};
+
+use crate::backend::redis::RedisBackend;
+use crate::backend::{Backend, MemoryBackend};
+use crate::manager::{Core, default_owner};
+use crate::options::{Defaults, check_timeout};
+use crate::{Backoff, LockError, LockManager};
+
+/// Sets up a [`LockManager`].
+///
+/// # Examples
+///
+/// ```
+/// use distlock_runtime::LockManager;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock_runtime::LockError> {
+/// let locks = LockManager::builder()
+///     .url("memory://")
+///     .owner("billing-7")
+///     .ttl(Duration::from_secs(10))
+///     .retry(3)
+///     .build()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "a builder does nothing until `build` is awaited"]
+pub struct LockManagerBuilder {
+    source: Source,
+    prefix: String,
+    owner: Option<String>,
+    defaults: Defaults,
+    connect_timeout: Duration,
+}
+
+enum Source {
+    Unset,
+    Url(String),
+    Client(Box<Client>),
+    Backend(Arc<dyn Backend>),
+}
+
+impl LockManagerBuilder {
+    pub(crate) fn new() -> LockManagerBuilder {
+        LockManagerBuilder {
+            source: Source::Unset,
+            prefix: "lock:".to_owned(),
+            owner: None,
+            defaults: Defaults::default(),
+            connect_timeout: Duration::from_secs(2),
+        }
+    }
+
+    /// Sets where locks are kept: `redis://[user:password@]host[:port][/db]`, `rediss://..` for TLS (feature `tls`),
+    /// `redis+unix:///path/to/socket`, or `memory://` for this process alone.
+    ///
+    /// The protocol is RESP3 unless `?protocol=resp2` asks for the older one.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.source = Source::Url(url.into());
+        self
+    }
+
+    /// Connects by a client of the `redis` crate, for what a URL can't say, such as certificates of your own. The client's
+    /// settings are used as they are.
+    pub fn redis_client(mut self, client: Client) -> Self {
+        self.source = Source::Client(Box::new(client));
+        self
+    }
+
+    /// Keeps locks in a backend of your own.
+    pub fn backend(mut self, backend: impl Backend) -> Self {
+        self.source = Source::Backend(Arc::new(backend));
+        self
+    }
+
+    /// Sets what the keys on the server begin with: `lock:` unless set. The lock `order:42` is the key `lock:{order:42}`.
+    /// Must not contain braces.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the label by which others see who holds a lock: `host/pid` unless set. From 1 to 256 bytes.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.owner = Some(owner.into());
+        self
+    }
+
+    /// Sets the lease's length for locks that set none: 30 s unless set. From 100 ms to 24 h.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.defaults.ttl = ttl;
+        self
+    }
+
+    /// Sets how often a lock is tried again that does not say it: 0 unless set.
+    pub fn retry(mut self, retry: u32) -> Self {
+        self.defaults.retry = retry;
+        self
+    }
+
+    /// Sets the pauses between tries for locks that set none: 50 ms doubling to 800 ms unless set.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.defaults.backoff = backoff;
+        self
+    }
+
+    /// Sets how long to wait for the answer to a command: 1 s unless set, and never more than a third of a lock's ttl.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.defaults.command_timeout = timeout;
+        self
+    }
+
+    /// Sets how long to wait for a connection, all that it takes included: 2 s unless set.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Connects and starts the watchdog.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] for a value that can't be used; [`LockError::Backend`] if the server can't be connected
+    /// to within the connect timeout, which names its address and the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, whatever it has started ends by itself.
+    pub async fn build(self) -> Result<LockManager, LockError> {
+        self.defaults.check()?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
+        check_prefix(&self.prefix)?;
+        let owner = self.owner.unwrap_or_else(default_owner);
+        check_owner(&owner)?;
+        let over_redis = |client| Arc::new(RedisBackend::new(client, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
+        let backend = match self.source {
+            Source::Backend(backend) => backend,
+            Source::Client(client) => over_redis(*client),
+            Source::Url(url) if url.trim_end_matches('/') == "memory:" => Arc::new(MemoryBackend::new()),
+            Source::Url(url) => over_redis(client(&url)?),
+            Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
+        };
+        let core = Arc::new(Core::new(backend, owner, self.defaults));
+        core.connect().await?;
+        Ok(LockManager { core })
+    }
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A URL and a client may have a password in them.
+        f.write_str(match self {
+            Source::Unset => "Unset",
+            Source::Url(_) => "Url(..)",
+            Source::Client(_) => "Client(..)",
+            Source::Backend(_) => "Backend(..)",
+        })
+    }
+}
+
+/// Makes a client whose connections answer without delay and notice their end: the crate's defaults leave Nagle's
+/// algorithm on, and a dead peer to the kernel's patience of minutes.
+fn client(url: &str) -> Result<Client, LockError> {
+    check_scheme(url)?;
+    let info = url.into_connection_info().map_err(|error| unusable(&error))?;
+    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(target_os = "linux")]
+    let tcp = tcp.set_user_timeout(Duration::from_secs(20));
+    let mut settings = info.redis_settings().clone().set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
+    if !url.contains("protocol=") {
+        settings = settings.set_protocol(ProtocolVersion::RESP3);
+    }
+    Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings)).map_err(|error| unusable(&error))
+}
+
+fn check_scheme(url: &str) -> Result<(), LockError> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+    match scheme {
+        "redis" | "redis+unix" | "unix" => Ok(()),
+        "rediss" if cfg!(feature = "tls") => Ok(()),
+        "rediss" => Err(invalid("url", "`rediss://` needs the feature `tls` of distlock")),
+        "redis-sentinel" | "redis-cluster" | "redlock" => {
+            Err(invalid("url", format!("`{scheme}://` is not built yet; use `redis://` with a single server")))
+        }
+        // The URL itself stays out of the text: it may have a password.
+        _ => Err(invalid("url", "it must begin with `redis://`, `rediss://`, `redis+unix://` or `memory://`")),
+    }
+}
+
+fn check_prefix(prefix: &str) -> Result<(), LockError> {
+    if prefix.contains(['{', '}']) {
+        return Err(invalid("prefix", "it must not contain braces, which mark the part of a name that decides on its slot"));
+    }
+    Ok(())
+}
+
+fn check_owner(owner: &str) -> Result<(), LockError> {
+    if owner.is_empty() || owner.len() > 256 || owner.chars().any(char::is_control) {
+        return Err(invalid("owner", "it must have from 1 to 256 bytes and no control characters"));
+    }
+    Ok(())
+}
+
+fn unusable(error: &redis::RedisError) -> LockError {
+    // The detail of such an error never quotes the URL.
+    invalid("url", error.to_string())
+}
+
+fn invalid(option: &'static str, reason: impl Into<String>) -> LockError {
+    LockError::InvalidOption { option, reason: reason.into() }
+}

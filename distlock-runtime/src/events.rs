@@ -1,0 +1,81 @@
+//! What the log gets to know, in one place, so that fields have the same names everywhere: `key`, `token`, `ttl`,
+//! `attempt`, `result`. The ordinary is told at debug, what is refused or late at warn, a loss at error.
+
+use std::time::Duration;
+
+use tracing::{Span, debug, error, error_span, warn};
+
+use crate::LostReason;
+use crate::backend::{BackendError, Released};
+use crate::hold::Hold;
+
+/// The span of a call. It has the highest level, so that whatever event is let through has it as its context.
+pub(crate) fn span(function: Option<&'static str>, key: &str) -> Span {
+    match function {
+        Some(function) => error_span!("distributed_lock", function, key),
+        None => error_span!("distributed_lock", key),
+    }
+}
+
+macro_rules! event {
+    ($level:ident, $hold:expr, $result:expr, { $($fields:tt)* }, $($text:tt)+) => {
+        $level!(
+            target: "distlock",
+            parent: &$hold.span,
+            key = $hold.key.as_str(),
+            token = $hold.token(),
+            ttl = ?$hold.terms.ttl,
+            result = $result,
+            $($fields)*
+            $($text)+
+        )
+    };
+}
+
+pub(crate) fn acquired(hold: &Hold, attempt: u64) {
+    event!(debug, hold, "acquired", { attempt, }, "lock acquired");
+}
+
+pub(crate) fn refused(hold: &Hold, attempt: u64, holder: &str, remaining: Duration, last: bool) {
+    if last {
+        event!(warn, hold, "refused", { attempt, holder, ?remaining, }, "lock refused: held by somebody else");
+    } else {
+        event!(debug, hold, "refused", { attempt, holder, ?remaining, }, "lock refused, trying again");
+    }
+}
+
+pub(crate) fn failed(hold: &Hold, attempt: u64, error: &BackendError) {
+    event!(warn, hold, "failed", { attempt, %error, }, "lock could not be tried");
+}
+
+pub(crate) fn late_grant(hold: &Hold, attempt: u64) {
+    event!(warn, hold, "late", { attempt, }, "lock granted after its lease had ended; not used");
+}
+
+pub(crate) fn renewed(hold: &Hold) {
+    event!(debug, hold, "renewed", { remaining = ?hold.remaining(), }, "lease extended");
+}
+
+pub(crate) fn renewal_unanswered(hold: &Hold, error: &BackendError) {
+    event!(warn, hold, "unknown", { %error, remaining = ?hold.remaining(), }, "renewal without an answer, trying again");
+}
+
+pub(crate) fn lost(hold: &Hold, reason: LostReason) {
+    event!(error, hold, "lost", { ?reason, held_for = ?hold.held_for(), }, "lock lost: {reason}");
+}
+
+pub(crate) fn released(hold: &Hold, released: Released) {
+    let result = match released {
+        Released::Freed => "released",
+        Released::NotHeld => "not held",
+    };
+    event!(debug, hold, result, {}, "lock released");
+}
+
+pub(crate) fn release_unanswered(hold: &Hold, error: &BackendError) {
+    event!(warn, hold, "unknown", { %error, }, "release without an answer, trying again");
+}
+
+pub(crate) fn left_to_expire(hold: &Hold, why: &str) {
+    event!(warn, hold, "left", {}, "lock could not be freed and is left to expire: {why}");
+}

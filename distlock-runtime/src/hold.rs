@@ -1,0 +1,220 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tracing::Span;
+use uuid::Uuid;
+
+use crate::backend::Entry;
+use crate::clock::Time;
+use crate::key::Key;
+use crate::options::Terms;
+use crate::{LockError, LostReason, events};
+
+/// One acquisition of one lock, from its first attempt to its end: what the guard, the lease handles, the body's future
+/// and the watchdog share.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Key,
+    /// What stands under the key on the server: `<token>/<owner>`. The token is fresh for each acquisition, so nothing
+    /// that is late can touch a later one.
+    pub(crate) value: String,
+    pub(crate) terms: Terms,
+    pub(crate) span: Span,
+    state: State,
+    acquired: AtomicU64,
+    /// Where the watchdog has this hold in its schedule; 0 for nowhere. Written under the schedule's lock alone.
+    pub(crate) due: AtomicU64,
+    body: Mutex<Option<Waker>>,
+    lost: Notify,
+}
+
+impl Hold {
+    pub(crate) fn new(key: Key, owner: &str, terms: Terms, span: Span) -> Hold {
+        let mut value = String::with_capacity(37 + owner.len());
+        value.push_str(Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()));
+        value.push('/');
+        value.push_str(owner);
+        Hold {
+            key,
+            value,
+            terms,
+            span,
+            state: State::new(),
+            acquired: AtomicU64::new(0),
+            due: AtomicU64::new(0),
+            body: Mutex::default(),
+            lost: Notify::new(),
+        }
+    }
+
+    /// The hold of a call that will not be made.
+    pub(crate) fn never() -> Hold {
+        let hold = Hold::new(Key::nothing(), "", Terms::nothing(), Span::none());
+        hold.state.0.store(ENDED, Ordering::Release);
+        hold
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        self.value.split_once('/').map_or(&self.value, |(token, _)| token)
+    }
+
+    /// The hold as a backend sees it, where an answer is of use for the command timeout.
+    pub(crate) fn entry(&self) -> Entry<'_> {
+        self.entry_within(self.terms.command_timeout)
+    }
+
+    pub(crate) fn entry_within(&self, timeout: Duration) -> Entry<'_> {
+        Entry::new(self.key.as_str(), &self.value, self.terms.ttl, timeout)
+    }
+
+    /// The lock was granted by a request that was sent at `sent`.
+    pub(crate) fn start(&self, sent: Time, deadline: Time) {
+        self.acquired.store(sent.as_nanos(), Ordering::Relaxed);
+        self.state.0.store(deadline.as_nanos(), Ordering::Release);
+    }
+
+    /// Moves the deadline, unless the lease is over by now: it is never taken up again behind the body's back.
+    pub(crate) fn extend(&self, deadline: Time) -> bool {
+        let extended = self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            (is_deadline(state) && Time::now().as_nanos() < state).then_some(deadline.as_nanos())
+        });
+        extended.is_ok()
+    }
+
+    /// Ends the lease, if it has not ended. The body and all who wait for the loss are woken.
+    pub(crate) fn lose(&self, reason: LostReason) -> bool {
+        let lost = self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            is_deadline(state).then_some(mark(reason))
+        });
+        if lost.is_ok() {
+            self.announce(reason);
+        }
+        lost.is_ok()
+    }
+
+    /// Judges the lease by the clock, and says whether and how it was lost.
+    pub(crate) fn check(&self) -> Result<(), LostReason> {
+        loop {
+            let state = self.state.0.load(Ordering::Acquire);
+            if !is_deadline(state) {
+                return reason(state).map_or(Ok(()), Err);
+            }
+            if Time::now().as_nanos() < state {
+                return Ok(());
+            }
+            // Unless the watchdog has extended it in this very moment, it is over.
+            let expired = mark(LostReason::Expired);
+            if self.state.0.compare_exchange(state, expired, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                self.announce(LostReason::Expired);
+            }
+        }
+    }
+
+    /// Ends the lease because the call ends, and says whether and how it was lost before.
+    pub(crate) fn end(&self) -> Result<(), LostReason> {
+        self.check()?;
+        let ended = self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
+            is_deadline(state).then_some(ENDED)
+        });
+        ended.map(drop).or_else(|state| reason(state).map_or(Ok(()), Err))
+    }
+
+    /// The server turned out not to have our token any more while the lock was being released.
+    pub(crate) fn was_gone(&self) {
+        if self.state.0.swap(mark(LostReason::Gone), Ordering::AcqRel) == ENDED {
+            self.announce(LostReason::Gone);
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state.0.load(Ordering::Acquire) == ENDED
+    }
+
+    /// What is left of the lease.
+    pub(crate) fn remaining(&self) -> Duration {
+        let state = self.state.0.load(Ordering::Acquire);
+        if is_deadline(state) { Time::from_nanos(state).saturating_since(Time::now()) } else { Duration::ZERO }
+    }
+
+    pub(crate) fn held_for(&self) -> Duration {
+        Time::now().saturating_since(Time::from_nanos(self.acquired.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn lost_error(&self, reason: LostReason) -> LockError {
+        LockError::Lost { key: self.key.to_string(), reason, held_for: self.held_for() }
+    }
+
+    /// Whom to wake when the lease is lost while the body waits for something.
+    pub(crate) fn watch_body(&self, waker: &Waker) {
+        let mut body = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        match body.as_mut() {
+            Some(known) => known.clone_from(waker),
+            None => *body = Some(waker.clone()),
+        }
+    }
+
+    /// Returns once the lease is lost; never if it is released.
+    pub(crate) async fn lost(&self) -> LostReason {
+        loop {
+            let mut notified = std::pin::pin!(self.lost.notified());
+            notified.as_mut().enable();
+            if let Err(reason) = self.check() {
+                return reason;
+            }
+            notified.await;
+        }
+    }
+
+    fn announce(&self, reason: LostReason) {
+        events::lost(self, reason);
+        let body = self.body.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(body) = body {
+            body.wake();
+        }
+        self.lost.notify_waiters();
+    }
+}
+
+/// A deadline on the monotonic clock in nanoseconds, or one of the marks below, so that a lease is judged, extended and
+/// ended in one atomic step. The clock starts with the machine, so no real time is as small as the marks.
+#[derive(Debug)]
+struct State(AtomicU64);
+
+impl State {
+    fn new() -> State {
+        State(AtomicU64::new(PENDING))
+    }
+}
+
+const PENDING: u64 = 0;
+const GONE: u64 = 1;
+const EXPIRED: u64 = 2;
+const HELD_TOO_LONG: u64 = 3;
+const SHUTDOWN: u64 = 4;
+const ENDED: u64 = 5;
+
+fn is_deadline(state: u64) -> bool {
+    state > ENDED
+}
+
+fn mark(reason: LostReason) -> u64 {
+    match reason {
+        LostReason::Gone => GONE,
+        LostReason::Expired => EXPIRED,
+        LostReason::HeldTooLong => HELD_TOO_LONG,
+        LostReason::Shutdown => SHUTDOWN,
+    }
+}
+
+fn reason(state: u64) -> Option<LostReason> {
+    match state {
+        GONE => Some(LostReason::Gone),
+        EXPIRED => Some(LostReason::Expired),
+        HELD_TOO_LONG => Some(LostReason::HeldTooLong),
+        SHUTDOWN => Some(LostReason::Shutdown),
+        _ => None,
+    }
+}

@@ -1,0 +1,226 @@
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::backend::{Backend, MemoryBackend};
+use crate::builder::LockManagerBuilder;
+use crate::hold::Hold;
+use crate::key::Key;
+use crate::options::{Defaults, Options};
+use crate::request::LockRequest;
+use crate::run::Prepared;
+use crate::watchdog::Watchdog;
+use crate::{LockError, LostReason, events, scope};
+
+/// The way to locks: it knows the server, keeps what is held alive, and frees what is left behind.
+///
+/// Cheap to clone; the clones share everything. One for a process is enough: make it at the start and
+/// [`install`](Self::install) it, or keep it where your services keep their clients.
+///
+/// # Examples
+///
+/// ```
+/// use distlock_runtime::{LockError, LockManager};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::in_memory();
+/// let receipt: Result<u32, LockError> = locks.lock("order:42").run(async { Ok(7) }).await;
+/// assert_eq!(receipt?, 7);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockManager {
+    pub(crate) core: Arc<Core>,
+}
+
+impl LockManager {
+    /// Connects to the server that `url` names, with everything else at its default. See
+    /// [`LockManagerBuilder::url`] for the forms that a URL may have.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidOption`] if the URL can't be used; [`LockError::Backend`] if the server can't be connected to
+    /// within the connect timeout.
+    pub async fn connect(url: &str) -> Result<LockManager, LockError> {
+        LockManager::builder().url(url).build().await
+    }
+
+    /// Keeps locks in this process alone, for tests and for trying things out.
+    pub fn in_memory() -> LockManager {
+        LockManager { core: Arc::new(Core::new(Arc::new(MemoryBackend::new()), default_owner(), Defaults::default())) }
+    }
+
+    /// Starts a manager with options of its own.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::new()
+    }
+
+    /// Makes this the process's manager: the one that annotated functions use when nothing else is said.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::AlreadyInstalled`] if there is one. It stays.
+    pub fn install(&self) -> Result<(), LockError> {
+        scope::install(self)
+    }
+
+    /// Runs `future` with this manager as the default of annotated functions, before the installed one. Tasks that
+    /// `future` spawns do not inherit it.
+    ///
+    /// # Cancel safety
+    ///
+    /// As safe as `future`.
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        scope::scope(self.clone(), future)
+    }
+
+    /// Asks for the lock on `key`, which is to have 1 to 1,024 bytes.
+    pub fn lock(&self, key: impl Into<String>) -> LockRequest {
+        LockRequest::new(self.core.clone(), key.into())
+    }
+
+    /// Ends the manager: new calls and waiting ones fail with [`LockError::ShuttingDown`], bodies that run may go on
+    /// until `deadline` from now, what still runs then is stopped with [`LostReason::Shutdown`], and all keys are freed.
+    ///
+    /// Bodies under `on_lost = finish` are not stopped, though their keys are freed. If the server can't be reached, this
+    /// returns after about two seconds over the deadline, and the keys are left to expire.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the manager stays closed, but what it still holds is released in the ordinary way.
+    pub async fn shutdown(&self, deadline: Duration) {
+        self.core.shutdown(deadline).await;
+    }
+}
+
+/// What the clones of a manager share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    backend: Arc<dyn Backend>,
+    owner: String,
+    defaults: Defaults,
+    watchdog: Watchdog,
+    closing: AtomicBool,
+    holds: AtomicUsize,
+    /// Told of the closing and, from then on, of each hold that ends.
+    changed: Notify,
+}
+
+impl Core {
+    pub(crate) fn new(backend: Arc<dyn Backend>, owner: String, defaults: Defaults) -> Core {
+        let watchdog = Watchdog::start(backend.clone());
+        Core {
+            backend,
+            owner,
+            defaults,
+            watchdog,
+            closing: AtomicBool::new(false),
+            holds: AtomicUsize::new(0),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &*self.backend
+    }
+
+    pub(crate) fn watchdog(&self) -> &Watchdog {
+        &self.watchdog
+    }
+
+    /// Connects, for the caller and for the watchdog.
+    pub(crate) async fn connect(&self) -> Result<(), LockError> {
+        let connected = self.backend.prepare().await;
+        connected.map_err(|source| LockError::Backend { operation: "connect".to_owned(), attempts: 1, source })?;
+        self.watchdog.prepare().await
+    }
+
+    /// Makes a call ready: every option has its value, and the acquisition its token.
+    pub(crate) fn prepare(self: Arc<Self>, key: Key, options: &Options, function: Option<&'static str>) -> Prepared {
+        let terms = options.resolve(&self.defaults)?;
+        let span = events::span(function, key.as_str());
+        let hold = Arc::new(Hold::new(key, &self.owner, terms, span));
+        Ok((self, hold))
+    }
+
+    pub(crate) fn ensure_open(&self) -> Result<(), LockError> {
+        self.watchdog.ensure_running()?;
+        if self.closing.load(Ordering::Acquire) { Err(LockError::ShuttingDown) } else { Ok(()) }
+    }
+
+    /// Waits for `future`, or for the manager's end.
+    pub(crate) async fn unless_closing<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
+        let mut future = pin!(future);
+        let mut changed = pin!(self.changed.notified());
+        poll_fn(|cx| {
+            if let Poll::Ready(output) = future.as_mut().poll(cx) {
+                return Poll::Ready(Ok(output));
+            }
+            while changed.as_mut().poll(cx).is_ready() {
+                changed.set(self.changed.notified());
+            }
+            self.ensure_open().map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
+        })
+        .await
+    }
+
+    pub(crate) fn begin_hold(&self) {
+        self.holds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_hold(&self) {
+        self.holds.fetch_sub(1, Ordering::AcqRel);
+        if self.closing.load(Ordering::Acquire) {
+            self.changed.notify_waiters();
+        }
+    }
+
+    async fn shutdown(&self, deadline: Duration) {
+        self.closing.store(true, Ordering::Release);
+        self.changed.notify_waiters();
+        let _ = timeout(deadline, self.idle()).await;
+
+        let stopped = self.watchdog.lose_all(LostReason::Shutdown);
+        // Whoever was stopped frees its key when its body is dropped. Who does not come to that, because its runtime is
+        // busy or its guard is kept, has it freed here.
+        let _ = timeout(GRACE, self.idle()).await;
+        stopped.iter().filter(|hold| !hold.has_ended()).for_each(|hold| self.watchdog.free(hold));
+        let _ = timeout(GRACE, self.watchdog.settled()).await;
+    }
+
+    /// Returns once nothing is held.
+    async fn idle(&self) {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if self.holds.load(Ordering::Acquire) == 0 {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// For how long a shutdown waits for each of its last two steps.
+const GRACE: Duration = Duration::from_secs(1);
+
+pub(crate) fn default_owner() -> String {
+    format!("{}/{}", host(), std::process::id())
+}
+
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[cfg(not(unix))]
+fn host() -> String {
+    // No silent default: what can't be read is called so.
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "unknown-host".to_owned())
+}

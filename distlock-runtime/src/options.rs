@@ -1,0 +1,199 @@
+use std::time::Duration;
+
+use crate::{Backoff, LockError};
+
+/// What is asked of one lock. What is not set comes from the manager.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    ttl: Option<Duration>,
+    retry: Option<u32>,
+    backoff: Option<Backoff>,
+    no_watchdog: bool,
+    max_hold: Option<Duration>,
+    on_lost: OnLost,
+}
+
+/// What happens to the body when its lock is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnLost {
+    /// The body is stopped: its future is dropped where it awaits, and the call returns [`LockError::Lost`].
+    #[default]
+    Cancel,
+    /// The body runs to its end and its result is returned. The loss is told by the log and by the lease.
+    Finish,
+}
+
+impl Options {
+    /// The shortest ttl. Below it, ordinary scheduling delays would end leases.
+    pub const MIN_TTL: Duration = Duration::from_millis(100);
+    /// The longest ttl. A crashed holder blocks everybody else for so long.
+    pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Asks for nothing in particular.
+    #[must_use]
+    pub const fn new() -> Options {
+        Options { ttl: None, retry: None, backoff: None, no_watchdog: false, max_hold: None, on_lost: OnLost::Cancel }
+    }
+
+    /// Sets the length of the lease.
+    #[must_use]
+    pub const fn ttl(mut self, ttl: Duration) -> Options {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets how often the lock is tried again after the first attempt.
+    #[must_use]
+    pub const fn retry(mut self, retry: u32) -> Options {
+        self.retry = Some(retry);
+        self
+    }
+
+    /// Sets the pauses between the tries.
+    #[must_use]
+    pub const fn backoff(mut self, backoff: Backoff) -> Options {
+        self.backoff = Some(backoff);
+        self
+    }
+
+    /// Sets whether the lease is renewed while the lock is held.
+    #[must_use]
+    pub const fn watchdog(mut self, watchdog: bool) -> Options {
+        self.no_watchdog = !watchdog;
+        self
+    }
+
+    /// Sets the time after which the lock is no longer renewed, and the body stopped.
+    #[must_use]
+    pub const fn max_hold(mut self, max_hold: Duration) -> Options {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Sets what happens to the body when the lock is lost.
+    #[must_use]
+    pub const fn on_lost(mut self, on_lost: OnLost) -> Options {
+        self.on_lost = on_lost;
+        self
+    }
+
+    pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Terms, LockError> {
+        let ttl = self.ttl.unwrap_or(defaults.ttl);
+        check_ttl(ttl)?;
+        if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < ttl) {
+            let reason = format!("{max_hold:?}; it must not be below the ttl, which is {ttl:?}");
+            return Err(LockError::InvalidOption { option: "max_hold", reason });
+        }
+        Ok(Terms {
+            ttl,
+            retry: self.retry.unwrap_or(defaults.retry),
+            backoff: self.backoff.unwrap_or(defaults.backoff),
+            watchdog: !self.no_watchdog,
+            max_hold: self.max_hold,
+            on_lost: self.on_lost,
+            command_timeout: defaults.command_timeout.min(ttl / 3),
+        })
+    }
+}
+
+/// The manager's values for what a call does not set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Defaults {
+    pub(crate) ttl: Duration,
+    pub(crate) retry: u32,
+    pub(crate) backoff: Backoff,
+    pub(crate) command_timeout: Duration,
+}
+
+impl Defaults {
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        check_ttl(self.ttl)?;
+        check_timeout("command_timeout", self.command_timeout)
+    }
+}
+
+impl Default for Defaults {
+    fn default() -> Defaults {
+        Defaults {
+            ttl: Duration::from_secs(30),
+            retry: 0,
+            backoff: Backoff::default(),
+            command_timeout: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What holds for one lock: every option has its value, and every value is within its limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) ttl: Duration,
+    pub(crate) retry: u32,
+    pub(crate) backoff: Backoff,
+    pub(crate) watchdog: bool,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) on_lost: OnLost,
+    /// Never more than a third of the ttl, so that a lost answer leaves time for another try.
+    pub(crate) command_timeout: Duration,
+}
+
+impl Terms {
+    /// The terms of a call that will not be made.
+    pub(crate) fn nothing() -> Terms {
+        Terms {
+            ttl: Duration::ZERO,
+            retry: 0,
+            backoff: Backoff::default(),
+            watchdog: false,
+            max_hold: None,
+            on_lost: OnLost::Cancel,
+            command_timeout: Duration::ZERO,
+        }
+    }
+}
+
+fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+    if (Options::MIN_TTL..=Options::MAX_TTL).contains(&ttl) {
+        return Ok(());
+    }
+    Err(LockError::InvalidOption { option: "ttl", reason: format!("{ttl:?}; it must be from 100 ms to 24 h") })
+}
+
+pub(crate) fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), LockError> {
+    if (Duration::from_millis(1)..=Duration::from_secs(60 * 60)).contains(&timeout) {
+        return Ok(());
+    }
+    Err(LockError::InvalidOption { option, reason: format!("{timeout:?}; it must be from 1 ms to 1 h") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ttl_of(ttl: Duration) -> Result<Terms, LockError> {
+        Options::new().ttl(ttl).resolve(&Defaults::default())
+    }
+
+    #[test]
+    fn a_ttl_has_from_100_ms_to_24_h() {
+        for bad in [Duration::ZERO, Duration::from_micros(500), Duration::from_millis(99), Duration::MAX] {
+            let error = ttl_of(bad).unwrap_err().to_string();
+            assert!(error.contains("`ttl`") && error.contains("from 100 ms to 24 h"), "{error}");
+        }
+        assert!(ttl_of(Duration::from_millis(100)).is_ok());
+        assert!(ttl_of(Duration::from_secs(86_400)).is_ok());
+        assert!(ttl_of(Duration::from_millis(86_400_001)).is_err());
+    }
+
+    #[test]
+    fn a_command_may_take_a_third_of_the_ttl_at_most() {
+        assert_eq!(ttl_of(Duration::from_millis(300)).unwrap().command_timeout, Duration::from_millis(100));
+        assert_eq!(ttl_of(Duration::from_secs(60)).unwrap().command_timeout, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn max_hold_is_not_below_the_ttl() {
+        let options = Options::new().ttl(Duration::from_secs(2)).max_hold(Duration::from_secs(1));
+        assert!(options.resolve(&Defaults::default()).unwrap_err().to_string().contains("`max_hold`"));
+    }
+}

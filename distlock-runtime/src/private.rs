@@ -1,0 +1,132 @@
+//! What the attribute's expansion calls. Nothing here is for people to use, or to rely on.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+pub use core::option::Option;
+pub use core::time::Duration;
+pub use core::{concat, format_args, module_path, stringify};
+
+pub use crate::key::{Key, KeyBuilder};
+pub use crate::options::{OnLost, Options};
+pub use crate::{Backoff, Lease, LockError, LockManager};
+
+use crate::hold::Hold;
+use crate::run::{Prepared, Settle};
+use crate::scope;
+
+/// The key of `key = expression`.
+///
+/// # Errors
+///
+/// [`LockError::InvalidKey`] if it is empty or too long.
+pub fn key_of<T: Display + ?Sized>(key: &T) -> Result<Key, LockError> {
+    Key::new(key.to_string())
+}
+
+/// The manager in scope, else the installed one.
+///
+/// # Errors
+///
+/// [`LockError::NotInstalled`] if there is neither.
+pub fn manager() -> Result<LockManager, LockError> {
+    scope::manager()
+}
+
+/// The manager of `manager = expression`.
+///
+/// # Errors
+///
+/// None. It has the form of [`manager`], so that [`Call::new`] takes both.
+pub fn use_manager(manager: &LockManager) -> Result<LockManager, LockError> {
+    Ok(manager.clone())
+}
+
+/// A call of an annotated function.
+#[derive(Debug)]
+pub struct Call(Prepared);
+
+impl Call {
+    /// Makes the call ready. What is wrong with it is told when it runs.
+    pub fn new(
+        manager: Result<LockManager, LockError>,
+        key: Result<Key, LockError>,
+        options: Options,
+        function: &'static str,
+    ) -> Call {
+        Call(manager.and_then(|manager| manager.core.prepare(key?, &options, Some(function))))
+    }
+
+    /// The lease that the body will run under, for the body to use. If there will be none, the body does not run.
+    pub fn lease(&self) -> Lease {
+        let hold = match &self.0 {
+            Ok((_, hold)) => hold.clone(),
+            Err(_) => Arc::new(Hold::never()),
+        };
+        Lease { hold }
+    }
+}
+
+/// Runs the body under the call's lock.
+pub fn run<R: Outcome, F: Future<Output = R>>(call: Call, body: F) -> impl Future<Output = R> {
+    crate::run::run(call.0, body, ByOutcome)
+}
+
+/// Runs the body under the call's lock, with `or_else` for what to return where that fails.
+pub fn run_or_else<R, F, G>(call: Call, body: F, or_else: G) -> impl Future<Output = R>
+where
+    F: Future<Output = R>,
+    G: FnOnce(LockError) -> R,
+{
+    crate::run::run(call.0, body, ByClosure(or_else))
+}
+
+/// What a function may return whose lock can fail.
+#[diagnostic::on_unimplemented(
+    message = "a function with `#[distributed_lock]` must be able to return that it did not get its lock",
+    label = "this has no place for a `LockError`",
+    note = "return a `Result<T, E>` with `E: From<LockError>`, or say with `or_else = |error| ..` what to return instead"
+)]
+pub trait Outcome {
+    /// The lock failed.
+    fn lock_failed(error: LockError) -> Self;
+
+    /// Whether the body failed by itself, so that its own error comes first.
+    fn is_failure(&self) -> bool;
+}
+
+impl<T, E: From<LockError>> Outcome for Result<T, E> {
+    fn lock_failed(error: LockError) -> Self {
+        Err(error.into())
+    }
+
+    fn is_failure(&self) -> bool {
+        self.is_err()
+    }
+}
+
+/// Settles by what the return type can say.
+pub(crate) struct ByOutcome;
+
+impl<R: Outcome> Settle<R> for ByOutcome {
+    fn failed(self, error: LockError) -> R {
+        R::lock_failed(error)
+    }
+
+    fn lost(self, returned: R, error: LockError) -> R {
+        if returned.is_failure() { returned } else { R::lock_failed(error) }
+    }
+}
+
+/// Settles by `or_else`.
+struct ByClosure<G>(G);
+
+impl<R, G: FnOnce(LockError) -> R> Settle<R> for ByClosure<G> {
+    fn failed(self, error: LockError) -> R {
+        self.0(error)
+    }
+
+    fn lost(self, _returned: R, error: LockError) -> R {
+        self.0(error)
+    }
+}

@@ -1,0 +1,122 @@
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::acquire::acquire;
+use crate::guard::LockGuard;
+use crate::key::Key;
+use crate::manager::Core;
+use crate::options::{OnLost, Options};
+use crate::private::ByOutcome;
+use crate::run::{Prepared, run};
+use crate::{Backoff, LockError};
+
+/// A lock to be taken, with the options of the attribute under the same names. What is not set comes from the manager.
+///
+/// # Examples
+///
+/// ```
+/// use distlock_runtime::{LockError, LockManager};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// # let locks = LockManager::in_memory();
+/// let guard = locks.lock("report:2026-11").ttl(Duration::from_secs(5)).retry(3).acquire().await?;
+/// assert_eq!(guard.ttl(), Duration::from_secs(5));
+/// guard.release().await
+/// # }
+/// ```
+#[must_use = "nothing is locked until `acquire` or `run` is awaited"]
+pub struct LockRequest {
+    core: Arc<Core>,
+    key: String,
+    options: Options,
+}
+
+impl LockRequest {
+    pub(crate) fn new(core: Arc<Core>, key: String) -> LockRequest {
+        LockRequest { core, key, options: Options::new() }
+    }
+
+    /// Sets the length of the lease, from 100 ms to 24 h.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.with(|options| options.ttl(ttl))
+    }
+
+    /// Sets how often the lock is tried again after the first attempt.
+    pub fn retry(self, retry: u32) -> Self {
+        self.with(|options| options.retry(retry))
+    }
+
+    /// Sets the pauses between the tries.
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        self.with(|options| options.backoff(backoff))
+    }
+
+    /// Sets whether the lease is renewed while the lock is held: `true` unless set. Without it the work has to end within
+    /// the ttl.
+    pub fn watchdog(self, watchdog: bool) -> Self {
+        self.with(|options| options.watchdog(watchdog))
+    }
+
+    /// Sets the longest time to hold the lock: without end unless set, and not below the ttl.
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.with(|options| options.max_hold(max_hold))
+    }
+
+    /// Sets what happens to a body when the lock is lost: [`OnLost::Cancel`] unless set.
+    pub fn on_lost(self, on_lost: OnLost) -> Self {
+        self.with(|options| options.on_lost(on_lost))
+    }
+
+    /// Takes the lock, and keeps it until the guard is released or dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::Busy`] if somebody else held it at every attempt; [`LockError::Backend`] if the server could not be
+    /// asked; [`LockError::InvalidKey`], [`LockError::InvalidOption`], [`LockError::ForeignValue`],
+    /// [`LockError::ShuttingDown`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, nothing is locked: what a request under way still sets is freed behind it.
+    pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        let (core, hold) = self.prepare()?;
+        let span = hold.span.clone();
+        tracing::Instrument::instrument(acquire(core, hold), span).await
+    }
+
+    /// Runs `future` under the lock: it starts when the lock is held, is stopped if the lock is lost, and its result is
+    /// returned when the lock has been released. A release that fails changes nothing about the result.
+    ///
+    /// # Errors
+    ///
+    /// Those of `future`, those of [`acquire`](Self::acquire), and [`LockError::Lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, `future` is dropped where it awaits and the lock is freed.
+    pub fn run<T, E, F>(self, future: F) -> impl Future<Output = Result<T, E>>
+    where
+        F: Future<Output = Result<T, E>>,
+        E: From<LockError>,
+    {
+        run(self.prepare(), future, ByOutcome)
+    }
+
+    fn with(mut self, set: impl FnOnce(Options) -> Options) -> Self {
+        self.options = set(self.options);
+        self
+    }
+
+    fn prepare(self) -> Prepared {
+        let key = Key::new(self.key)?;
+        self.core.prepare(key, &self.options, None)
+    }
+}
+
+impl fmt::Debug for LockRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRequest").field("key", &self.key).field("options", &self.options).finish_non_exhaustive()
+    }
+}

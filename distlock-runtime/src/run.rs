@@ -1,0 +1,176 @@
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use pin_project_lite::pin_project;
+
+use crate::acquire::acquire;
+use crate::guard::{LockGuard, NotFreed};
+use crate::hold::Hold;
+use crate::manager::Core;
+use crate::{LockError, LostReason, OnLost};
+
+/// A call that is ready to be made, or that can't be.
+pub(crate) type Prepared = Result<(Arc<Core>, Arc<Hold>), LockError>;
+
+/// What becomes of a call's result when its lock fails.
+pub(crate) trait Settle<T> {
+    /// The body did not run, or not to its end.
+    fn failed(self, error: LockError) -> T;
+
+    /// The body ran to its end, but its lock was lost before it was released.
+    fn lost(self, returned: T, error: LockError) -> T;
+}
+
+/// Runs `body` under the lock that `call` describes, and settles by `settle` what comes of it.
+pub(crate) fn run<F: Future, S: Settle<F::Output>>(call: Prepared, body: F, settle: S) -> impl Future<Output = F::Output> {
+    let (hold, acquiring, failed) = match call {
+        Ok((core, hold)) => (Some(hold.clone()), Some(acquire(core, hold)), None),
+        Err(error) => (None, None, Some(error)),
+    };
+    Run { body: Some(body), phase: Phase::Acquiring { acquiring, failed }, hold, settle: Some(settle), free }
+}
+
+async fn free(mut guard: LockGuard) -> Result<(), NotFreed> {
+    guard.free().await
+}
+
+pin_project! {
+    /// A call under a lock: acquire, hold, release.
+    ///
+    /// It is written by hand, since an async function would store the body twice, as its argument and as what it awaits,
+    /// and a body can be large.
+    struct Run<F: Future, A, S, R> {
+        // Before the phase, which has the guard: fields are dropped in this order, and the lock is freed after the body
+        // is gone.
+        #[pin]
+        body: Option<F>,
+        #[pin]
+        phase: Phase<A, R, F::Output>,
+        hold: Option<Arc<Hold>>,
+        settle: Option<S>,
+        free: fn(LockGuard) -> R,
+    }
+}
+
+pin_project! {
+    #[project = PhaseProjection]
+    enum Phase<A, R, T> {
+        Acquiring { #[pin] acquiring: Option<A>, failed: Option<LockError> },
+        Holding { guard: Option<LockGuard> },
+        Releasing { #[pin] releasing: R, returned: Option<T> },
+        Done,
+    }
+}
+
+impl<F, A, S, R> Future for Run<F, A, S, R>
+where
+    F: Future,
+    A: Future<Output = Result<LockGuard, LockError>>,
+    S: Settle<F::Output>,
+    R: Future<Output = Result<(), NotFreed>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut this = self.project();
+        let _in_span = this.hold.as_ref().map(|hold| hold.span.enter());
+        loop {
+            let ended = match this.phase.as_mut().project() {
+                PhaseProjection::Acquiring { acquiring, failed } => {
+                    match ready!(poll_acquiring(acquiring, failed, cx)) {
+                        Ok(guard) => {
+                            this.phase.set(Phase::Holding { guard: Some(guard) });
+                            continue;
+                        }
+                        Err(error) => Ended::Failed(error),
+                    }
+                }
+                PhaseProjection::Holding { guard } => {
+                    // Out of reach of the body: if it panics, the lock is freed on the way.
+                    let (Some(held), Some(hold)) = (guard.take(), this.hold.as_ref()) else { return Poll::Pending };
+                    match poll_body(hold, this.body.as_mut(), cx) {
+                        Poll::Pending => {
+                            *guard = Some(held);
+                            return Poll::Pending;
+                        }
+                        Poll::Ready(Ok(returned)) => {
+                            this.body.set(None);
+                            let releasing = (this.free)(held);
+                            this.phase.set(Phase::Releasing { releasing, returned: Some(returned) });
+                            continue;
+                        }
+                        Poll::Ready(Err(reason)) => {
+                            this.body.set(None);
+                            Ended::Failed(hold.lost_error(reason))
+                        }
+                    }
+                }
+                PhaseProjection::Releasing { releasing, returned } => {
+                    let freed = ready!(releasing.poll(cx));
+                    let (Some(returned), Some(hold)) = (returned.take(), this.hold.as_ref()) else { return Poll::Pending };
+                    match freed {
+                        Err(NotFreed::Lost(reason)) if hold.terms.on_lost == OnLost::Cancel => {
+                            Ended::Lost(returned, hold.lost_error(reason))
+                        }
+                        Ok(()) | Err(_) => Ended::Returned(returned),
+                    }
+                }
+                // Polling a future after its end is a mistake of the caller's, but none to panic for.
+                PhaseProjection::Done => return Poll::Pending,
+            };
+            this.body.set(None);
+            this.phase.set(Phase::Done);
+            let Some(settle) = this.settle.take() else { return Poll::Pending };
+            return Poll::Ready(ended.settle(settle));
+        }
+    }
+}
+
+enum Ended<T> {
+    Returned(T),
+    Failed(LockError),
+    Lost(T, LockError),
+}
+
+impl<T> Ended<T> {
+    fn settle(self, settle: impl Settle<T>) -> T {
+        match self {
+            Ended::Returned(returned) => returned,
+            Ended::Failed(error) => settle.failed(error),
+            Ended::Lost(returned, error) => settle.lost(returned, error),
+        }
+    }
+}
+
+fn poll_acquiring<A: Future<Output = Result<LockGuard, LockError>>>(
+    acquiring: Pin<&mut Option<A>>,
+    failed: &mut Option<LockError>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<LockGuard, LockError>> {
+    match acquiring.as_pin_mut() {
+        Some(acquiring) => acquiring.poll(cx),
+        None => Poll::Ready(Err(failed.take().unwrap_or(LockError::NotInstalled))),
+    }
+}
+
+/// Polls the body if its lease is good. The lease is judged by the clock before every poll, so that a process that was
+/// paused for longer than its lease does not take another step.
+fn poll_body<F: Future>(hold: &Hold, body: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<Result<F::Output, LostReason>> {
+    let cancels = hold.terms.on_lost == OnLost::Cancel;
+    if let (Err(reason), true) = (hold.check(), cancels) {
+        return Poll::Ready(Err(reason));
+    }
+    let Some(body) = body.as_pin_mut() else { return Poll::Pending };
+    if let Poll::Ready(returned) = body.poll(cx) {
+        return Poll::Ready(Ok(returned));
+    }
+    if cancels {
+        hold.watch_body(cx.waker());
+        // A loss before this line woke nobody.
+        if let Err(reason) = hold.check() {
+            return Poll::Ready(Err(reason));
+        }
+    }
+    Poll::Pending
+}

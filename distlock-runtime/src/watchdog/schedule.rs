@@ -1,0 +1,148 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::reclaim::Reclaim;
+use crate::LostReason;
+use crate::clock::Time;
+use crate::hold::Hold;
+use crate::lease::{Answer, Duty, Progress};
+
+/// How far ahead of their time renewals are sent along with one that is due, at most. It turns thousands of single
+/// commands into a few batches.
+const MAX_HEAD_START: Duration = Duration::from_millis(500);
+
+/// How many keys may wait to be freed. The server has to be away for long, and calls to go on failing, to get there.
+const MAX_RECLAIMS: usize = 65_536;
+
+/// What the watchdog has to do, in the order of time.
+#[derive(Default)]
+pub(super) struct Schedule {
+    leases: BTreeMap<(Time, usize), Watched>,
+    reclaims: BTreeMap<(Time, u64), Reclaim>,
+    last_reclaim: u64,
+}
+
+struct Watched {
+    hold: Arc<Hold>,
+    progress: Progress,
+}
+
+/// What is due.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) renewals: Vec<Arc<Hold>>,
+    pub(super) losses: Vec<(Arc<Hold>, LostReason)>,
+    pub(super) reclaims: Vec<Reclaim>,
+}
+
+impl Schedule {
+    /// Takes a lock under watch. Returns when the first thing has to be done for it.
+    pub(super) fn watch(&mut self, hold: &Arc<Hold>, progress: Progress) -> Time {
+        let (at, _) = progress.next(&hold.terms);
+        hold.due.store(at.as_nanos(), Ordering::Relaxed);
+        self.leases.insert((at, id(hold)), Watched { hold: hold.clone(), progress });
+        at
+    }
+
+    /// Ends the watch over a lock. Returns how far it had come, unless it was not watched.
+    pub(super) fn unwatch(&mut self, hold: &Arc<Hold>) -> Option<Progress> {
+        let due = hold.due.swap(0, Ordering::Relaxed);
+        if due == 0 {
+            return None;
+        }
+        self.leases.remove(&(Time::from_nanos(due), id(hold))).map(|watched| watched.progress)
+    }
+
+    /// Takes in the answer to a renewal. Locks that have ended meanwhile are passed over.
+    pub(super) fn answered(&mut self, hold: &Arc<Hold>, answer: Answer, sent: Time, now: Time) {
+        let Some(mut progress) = self.unwatch(hold) else { return };
+        progress.answered(answer, sent, now, &hold.terms, fastrand::f64());
+        let goes_on = match answer {
+            Answer::Extended => hold.extend(progress.deadline()),
+            Answer::Unknown => true,
+            Answer::Lost => false,
+        };
+        if goes_on {
+            self.watch(hold, progress);
+        }
+    }
+
+    /// Adds a key to free at `at`. Hands it back if there are too many already.
+    pub(super) fn reclaim(&mut self, reclaim: Reclaim, at: Time) -> Result<(), Reclaim> {
+        if self.reclaims.len() >= MAX_RECLAIMS {
+            return Err(reclaim);
+        }
+        self.last_reclaim += 1;
+        self.reclaims.insert((at, self.last_reclaim), reclaim);
+        Ok(())
+    }
+
+    /// Takes out what has to be done at `now`.
+    pub(super) fn take_due(&mut self, now: Time) -> Work {
+        let mut work = Work::default();
+        for key in self.due_leases(now) {
+            if let Some(watched) = self.leases.remove(&key) {
+                self.begin(watched, now, &mut work);
+            }
+        }
+        let later = self.reclaims.split_off(&(now.saturating_add(Duration::from_nanos(1)), 0));
+        work.reclaims.extend(std::mem::replace(&mut self.reclaims, later).into_values());
+        work
+    }
+
+    fn due_leases(&self, now: Time) -> Vec<(Time, usize)> {
+        let horizon = (now.saturating_add(MAX_HEAD_START), usize::MAX);
+        let due = |(at, watched): (&Time, &Watched)| *at <= now.saturating_add(watched.head_start());
+        self.leases.range(..=horizon).filter(|((at, _), watched)| due((at, watched))).map(|(key, _)| *key).collect()
+    }
+
+    fn begin(&mut self, mut watched: Watched, now: Time, work: &mut Work) {
+        watched.hold.due.store(0, Ordering::Relaxed);
+        match watched.progress.next(&watched.hold.terms) {
+            (at, Duty::GiveUp(reason)) if at <= now => {
+                work.losses.push((watched.hold, reason));
+                return;
+            }
+            (_, Duty::GiveUp(_)) => {}
+            (_, Duty::Renew) => {
+                watched.progress.sent();
+                work.renewals.push(watched.hold.clone());
+            }
+        }
+        self.watch(&watched.hold, watched.progress);
+    }
+
+    /// Ends the watch over all locks and hands them out.
+    pub(super) fn take_all(&mut self) -> Vec<Arc<Hold>> {
+        let leases = std::mem::take(&mut self.leases);
+        leases.into_values().map(|watched| watched.hold).inspect(|hold| hold.due.store(0, Ordering::Relaxed)).collect()
+    }
+
+    /// When there is something to do next.
+    pub(super) fn next(&self) -> Time {
+        let lease = self.leases.first_key_value().map(|((at, _), _)| *at);
+        let reclaim = self.reclaims.first_key_value().map(|((at, _), _)| *at);
+        lease.into_iter().chain(reclaim).min().unwrap_or(Time::FAR_FUTURE)
+    }
+
+    pub(super) fn has_reclaims(&self) -> bool {
+        !self.reclaims.is_empty()
+    }
+}
+
+impl Watched {
+    /// A loss is announced when it comes, a renewal may be early.
+    fn head_start(&self) -> Duration {
+        match self.progress.next(&self.hold.terms) {
+            (_, Duty::Renew) => (self.hold.terms.ttl / 48).min(MAX_HEAD_START),
+            (_, Duty::GiveUp(_)) => Duration::ZERO,
+        }
+    }
+}
+
+/// Unique among the holds that are alive, and all in the schedule are.
+fn id(hold: &Arc<Hold>) -> usize {
+    Arc::as_ptr(hold) as usize
+}
