@@ -18,7 +18,8 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
     core.ensure_open()?;
     let started = Time::now();
     let mut pauses = hold.terms.backoff.pauses();
-    let mut claim = Claim { core: &core, hold: &hold, attempts: 0, in_flight: false, unknown: false, routes: Vec::new() };
+    let mut claim =
+        Claim { core: &core, hold: &hold, attempts: 0, in_flight: false, unknown: false, routes: Vec::new() };
     loop {
         let refusal = match core.unless_closing(claim.attempt()).await? {
             // Granted while the manager was closed: dropping the guard gives it back.
@@ -70,7 +71,11 @@ impl Claim<'_> {
                 Err(Refusal::Held { holder: owner(&value), remaining })
             }
             Err(error) => {
-                if error.is_unanswered() { self.unknown = true } else { route.forget() }
+                if error.is_unanswered() {
+                    self.unknown = true;
+                } else {
+                    route.forget();
+                }
                 Err(Refusal::Failed(error))
             }
         }

@@ -52,6 +52,34 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>>;
 }
 
+/// Several managers, or a manager and a test, can share a backend.
+impl<B: Backend + ?Sized> Backend for Arc<B> {
+    fn prepare(&self) -> BoxFuture<'_, Result<(), BackendError>> {
+        (**self).prepare()
+    }
+
+    fn acquire<'a>(
+        &'a self,
+        entry: Entry<'a>,
+        attempt: Attempt,
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
+        (**self).acquire(entry, attempt, route)
+    }
+
+    fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
+        (**self).release(entry)
+    }
+
+    fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
+        (**self).renew(entries)
+    }
+
+    fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
+        (**self).release_all(entries)
+    }
+}
+
 /// A way to where an attempt was sent, for releases that must not overtake it.
 pub trait Route: Send + Sync {
     /// Deletes `entry` if it is what stands under its key, after whatever was sent along this way before. An answer

@@ -137,7 +137,8 @@ impl LockManagerBuilder {
         check_prefix(&self.prefix)?;
         let owner = self.owner.unwrap_or_else(default_owner);
         check_owner(&owner)?;
-        let over_redis = |client| Arc::new(RedisBackend::new(client, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
+        let over_redis =
+            |client| Arc::new(RedisBackend::new(client, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
         let backend = match self.source {
             Source::Backend(backend) => backend,
             Source::Client(client) => over_redis(*client),
@@ -195,7 +196,10 @@ fn check_scheme(url: &str) -> Result<(), LockError> {
 
 fn check_prefix(prefix: &str) -> Result<(), LockError> {
     if prefix.contains(['{', '}']) {
-        return Err(invalid("prefix", "it must not contain braces, which mark the part of a name that decides on its slot"));
+        return Err(invalid(
+            "prefix",
+            "it must not contain braces, which mark the part of a name that decides on its slot",
+        ));
     }
     Ok(())
 }

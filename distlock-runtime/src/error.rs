@@ -157,10 +157,9 @@ impl fmt::Display for LockError {
             LockError::WouldDeadlock { key } => {
                 write!(f, "lock `{key}` is already held by the calling task, which would wait for itself")
             }
-            LockError::UpgradeNotSupported { key } => write!(
-                f,
-                "lock `{key}` is held for reading by the calling task; release it before locking for writing"
-            ),
+            LockError::UpgradeNotSupported { key } => {
+                write!(f, "lock `{key}` is held for reading by the calling task; release it before locking for writing")
+            }
             LockError::InvalidKey { key, reason } => write!(f, "lock key `{key}` can't be used: {reason}"),
             LockError::InvalidOption { option, reason } => write!(f, "option `{option}` can't be used: {reason}"),
             LockError::ForeignValue { key, found } => write!(
@@ -247,12 +246,8 @@ mod tests {
 
     #[test]
     fn a_lost_lock_is_not_called_transient() {
-        let error =
-            LockError::Lost { key: "k".to_owned(), reason: LostReason::Gone, held_for: Duration::from_secs(3) };
-        assert_eq!(
-            error.to_string(),
-            "lock `k` was lost after 3.0s: the server no longer has our token under the key"
-        );
+        let error = LockError::Lost { key: "k".to_owned(), reason: LostReason::Gone, held_for: Duration::from_secs(3) };
+        assert_eq!(error.to_string(), "lock `k` was lost after 3.0s: the server no longer has our token under the key");
         assert!(error.is_lost() && !error.is_transient());
     }
 

@@ -11,10 +11,7 @@ use crate::hold::Hold;
 
 /// The span of a call. It has the highest level, so that whatever event is let through has it as its context.
 pub(crate) fn span(function: Option<&'static str>, key: &str) -> Span {
-    match function {
-        Some(function) => error_span!("distributed_lock", function, key),
-        None => error_span!("distributed_lock", key),
-    }
+    error_span!(target: "distlock", "distributed_lock", function, key)
 }
 
 macro_rules! event {

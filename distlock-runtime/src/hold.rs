@@ -86,9 +86,10 @@ impl Hold {
 
     /// Ends the lease, if it has not ended. The body and all who wait for the loss are woken.
     pub(crate) fn lose(&self, reason: LostReason) -> bool {
-        let lost = self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            is_deadline(state).then_some(mark(reason))
-        });
+        let lost = self
+            .state
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| is_deadline(state).then_some(mark(reason)));
         if lost.is_ok() {
             self.announce(reason);
         }
@@ -116,9 +117,8 @@ impl Hold {
     /// Ends the lease because the call ends, and says whether and how it was lost before.
     pub(crate) fn end(&self) -> Result<(), LostReason> {
         self.check()?;
-        let ended = self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| {
-            is_deadline(state).then_some(ENDED)
-        });
+        let ended =
+            self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| is_deadline(state).then_some(ENDED));
         ended.map(drop).or_else(|state| reason(state).map_or(Ok(()), Err))
     }
 

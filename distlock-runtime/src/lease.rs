@@ -65,7 +65,10 @@ impl Progress {
             .max_hold
             .map(|max_hold| (self.acquired.saturating_add(max_hold), Duty::GiveUp(LostReason::HeldTooLong)));
         let renewal = self.renewal.map(|at| (at, Duty::Renew));
-        [too_long, renewal].into_iter().flatten().fold(expiry, |first, other| if other.0 < first.0 { other } else { first })
+        [too_long, renewal]
+            .into_iter()
+            .flatten()
+            .fold(expiry, |first, other| if other.0 < first.0 { other } else { first })
     }
 
     /// A renewal is on its way.

@@ -23,7 +23,11 @@ pub(crate) trait Settle<T> {
 }
 
 /// Runs `body` under the lock that `call` describes, and settles by `settle` what comes of it.
-pub(crate) fn run<F: Future, S: Settle<F::Output>>(call: Prepared, body: F, settle: S) -> impl Future<Output = F::Output> {
+pub(crate) fn run<F: Future, S: Settle<F::Output>>(
+    call: Prepared,
+    body: F,
+    settle: S,
+) -> impl Future<Output = F::Output> {
     let (hold, acquiring, failed) = match call {
         Ok((core, hold)) => (Some(hold.clone()), Some(acquire(core, hold)), None),
         Err(error) => (None, None, Some(error)),
@@ -74,56 +78,37 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
-        let _in_span = this.hold.as_ref().map(|hold| hold.span.enter());
-        loop {
-            let ended = match this.phase.as_mut().project() {
+        let hold = this.hold.as_deref();
+        let _in_span = hold.map(|hold| hold.span.enter());
+        let ended = loop {
+            let next = match this.phase.as_mut().project() {
                 PhaseProjection::Acquiring { acquiring, failed } => {
                     match ready!(poll_acquiring(acquiring, failed, cx)) {
-                        Ok(guard) => {
-                            this.phase.set(Phase::Holding { guard: Some(guard) });
-                            continue;
-                        }
-                        Err(error) => Ended::Failed(error),
+                        Ok(guard) => Phase::Holding { guard: Some(guard) },
+                        Err(error) => break Ended::Failed(error),
                     }
                 }
-                PhaseProjection::Holding { guard } => {
-                    // Out of reach of the body: if it panics, the lock is freed on the way.
-                    let (Some(held), Some(hold)) = (guard.take(), this.hold.as_ref()) else { return Poll::Pending };
-                    match poll_body(hold, this.body.as_mut(), cx) {
-                        Poll::Pending => {
-                            *guard = Some(held);
-                            return Poll::Pending;
-                        }
-                        Poll::Ready(Ok(returned)) => {
-                            this.body.set(None);
-                            let releasing = (this.free)(held);
-                            this.phase.set(Phase::Releasing { releasing, returned: Some(returned) });
-                            continue;
-                        }
-                        Poll::Ready(Err(reason)) => {
-                            this.body.set(None);
-                            Ended::Failed(hold.lost_error(reason))
-                        }
+                PhaseProjection::Holding { guard } => match ready!(poll_holding(guard, this.body.as_mut(), cx)) {
+                    Ok((guard, returned)) => {
+                        Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
                     }
-                }
+                    Err(error) => break Ended::Failed(error),
+                },
                 PhaseProjection::Releasing { releasing, returned } => {
                     let freed = ready!(releasing.poll(cx));
-                    let (Some(returned), Some(hold)) = (returned.take(), this.hold.as_ref()) else { return Poll::Pending };
-                    match freed {
-                        Err(NotFreed::Lost(reason)) if hold.terms.on_lost == OnLost::Cancel => {
-                            Ended::Lost(returned, hold.lost_error(reason))
-                        }
-                        Ok(()) | Err(_) => Ended::Returned(returned),
+                    match (returned.take(), hold) {
+                        (Some(returned), Some(hold)) => break Ended::after_release(returned, &freed, hold),
+                        _ => return Poll::Pending,
                     }
                 }
-                // Polling a future after its end is a mistake of the caller's, but none to panic for.
+                // To poll a future after its end is a mistake of the caller's, but none to panic for.
                 PhaseProjection::Done => return Poll::Pending,
             };
-            this.body.set(None);
-            this.phase.set(Phase::Done);
-            let Some(settle) = this.settle.take() else { return Poll::Pending };
-            return Poll::Ready(ended.settle(settle));
-        }
+            this.phase.set(next);
+        };
+        this.body.set(None);
+        this.phase.set(Phase::Done);
+        this.settle.take().map_or(Poll::Pending, |settle| Poll::Ready(ended.settle(settle)))
     }
 }
 
@@ -134,6 +119,16 @@ enum Ended<T> {
 }
 
 impl<T> Ended<T> {
+    /// What a body returned stands, whatever became of the release; unless its lock turned out to have been lost.
+    fn after_release(returned: T, freed: &Result<(), NotFreed>, hold: &Hold) -> Ended<T> {
+        match freed {
+            Err(NotFreed::Lost(reason)) if hold.terms.on_lost == OnLost::Cancel => {
+                Ended::Lost(returned, hold.lost_error(*reason))
+            }
+            Ok(()) | Err(_) => Ended::Returned(returned),
+        }
+    }
+
     fn settle(self, settle: impl Settle<T>) -> T {
         match self {
             Ended::Returned(returned) => returned,
@@ -154,9 +149,36 @@ fn poll_acquiring<A: Future<Output = Result<LockGuard, LockError>>>(
     }
 }
 
+/// Polls the body while its lock is held. The guard comes back with what the body returned, after the body is gone.
+fn poll_holding<F: Future>(
+    place: &mut Option<LockGuard>,
+    mut body: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<(LockGuard, F::Output), LockError>> {
+    // Out of its place while the body is polled: if the body panics, the lock is freed on the way.
+    let Some(guard) = place.take() else { return Poll::Pending };
+    match poll_body(&guard.lease().hold, body.as_mut(), cx) {
+        Poll::Pending => {
+            *place = Some(guard);
+            Poll::Pending
+        }
+        Poll::Ready(ended) => {
+            body.set(None);
+            Poll::Ready(match ended {
+                Ok(returned) => Ok((guard, returned)),
+                Err(reason) => Err(guard.lease().hold.lost_error(reason)),
+            })
+        }
+    }
+}
+
 /// Polls the body if its lease is good. The lease is judged by the clock before every poll, so that a process that was
 /// paused for longer than its lease does not take another step.
-fn poll_body<F: Future>(hold: &Hold, body: Pin<&mut Option<F>>, cx: &mut Context<'_>) -> Poll<Result<F::Output, LostReason>> {
+fn poll_body<F: Future>(
+    hold: &Hold,
+    body: Pin<&mut Option<F>>,
+    cx: &mut Context<'_>,
+) -> Poll<Result<F::Output, LostReason>> {
     let cancels = hold.terms.on_lost == OnLost::Cancel;
     if let (Err(reason), true) = (hold.check(), cancels) {
         return Poll::Ready(Err(reason));

@@ -48,7 +48,11 @@ impl Watchdog {
         let backend = self.shared.backend.clone();
         let prepared = self.ensure_running()?.spawn(async move { backend.prepare().await }).await;
         let prepared = prepared.unwrap_or_else(|error| Err(BackendError::lasting(error.to_string())));
-        prepared.map_err(|source| LockError::Backend { operation: "connect the watchdog".to_owned(), attempts: 1, source })
+        prepared.map_err(|source| LockError::Backend {
+            operation: "connect the watchdog".to_owned(),
+            attempts: 1,
+            source,
+        })
     }
 
     /// Takes a lock under watch that was granted by a request sent at `sent`. Wakes the thread only if it would otherwise
@@ -194,7 +198,8 @@ impl Shared {
     }
 
     fn release(self: Arc<Self>, reclaims: Vec<Reclaim>) {
-        let (by_route, mut others): (Vec<_>, Vec<_>) = reclaims.into_iter().partition(|reclaim| reclaim.route.is_some());
+        let (by_route, mut others): (Vec<_>, Vec<_>) =
+            reclaims.into_iter().partition(|reclaim| reclaim.route.is_some());
         for reclaim in by_route {
             tokio::spawn(Releases { shared: self.clone(), reclaims: vec![reclaim] }.run_by_route());
         }
@@ -291,7 +296,7 @@ impl Releases {
         let reclaims = std::mem::take(&mut self.reclaims);
         let count = reclaims.len();
         for (reclaim, answer) in reclaims.into_iter().zip(answers) {
-            self.shared.released(reclaim, answer);
+            self.shared.released(reclaim, &answer);
         }
         self.shared.lock().releasing -= count;
         self.shared.wake.notify_one();
@@ -309,16 +314,15 @@ impl Drop for Releases {
 }
 
 impl Shared {
-    fn released(&self, mut reclaim: Reclaim, answer: Result<Released, BackendError>) {
-        match &answer {
+    fn released(&self, mut reclaim: Reclaim, answer: &Result<Released, BackendError>) {
+        match answer {
             Ok(released) => events::released(&reclaim.hold, *released),
             Err(error) => events::release_unanswered(&reclaim.hold, error),
         }
         match reclaim.answered(answer.as_ref().copied(), Time::now()) {
-            Next::Done => {}
             Next::At(at) => self.reclaim(reclaim, at),
             Next::GivenUp if answer.is_err() => events::left_to_expire(&reclaim.hold, "no answer within its ttl"),
-            Next::GivenUp => {}
+            Next::GivenUp | Next::Done => {}
         }
     }
 }

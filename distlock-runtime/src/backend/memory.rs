@@ -108,14 +108,14 @@ impl Backend for MemoryBackend {
     }
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
-        Box::pin(async move {
-            self.with(|locks, now| entries.iter().map(|entry| Ok(locks.renew(entry, now))).collect())
-        })
+        Box::pin(
+            async move { self.with(|locks, now| entries.iter().map(|entry| Ok(locks.renew(entry, now))).collect()) },
+        )
     }
 
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
-        Box::pin(async move {
-            self.with(|locks, now| entries.iter().map(|entry| Ok(locks.release(entry, now))).collect())
-        })
+        Box::pin(
+            async move { self.with(|locks, now| entries.iter().map(|entry| Ok(locks.release(entry, now))).collect()) },
+        )
     }
 }

@@ -49,7 +49,11 @@ impl RedisBackend {
         Ok(())
     }
 
-    async fn acquire_first(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Acquired, BackendError> {
+    async fn acquire_first(
+        &self,
+        entry: Entry<'_>,
+        route: &mut Option<Arc<dyn Route>>,
+    ) -> Result<Acquired, BackendError> {
         let live = self.connect_for(route).await?;
         match live.acquire_first(entry).await {
             Ok(acquired) => Ok(acquired),
@@ -60,13 +64,15 @@ impl RedisBackend {
             }
             // The server, or something on the way to it, may have closed the connection while it was idle. That is no
             // failed attempt, so the caller is not troubled with it.
-            Err(Plain::Broken) => {
-                self.acquire_again(entry, route).await.map_err(BackendError::after_unanswered)
-            }
+            Err(Plain::Broken) => self.acquire_again(entry, route).await.map_err(BackendError::after_unanswered),
         }
     }
 
-    async fn acquire_again(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Acquired, BackendError> {
+    async fn acquire_again(
+        &self,
+        entry: Entry<'_>,
+        route: &mut Option<Arc<dyn Route>>,
+    ) -> Result<Acquired, BackendError> {
         self.connect_for(route).await?.acquire_again(entry).await
     }
 

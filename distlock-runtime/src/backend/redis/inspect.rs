@@ -57,7 +57,9 @@ mod tests {
 
     #[test]
     fn a_sound_server_is_not_worth_a_word() {
-        assert!(findings("# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n").is_empty());
+        assert!(
+            findings("# Server\r\nredis_version:7.0.15\r\nrole:master\r\nmaxmemory_policy:noeviction\r\n").is_empty()
+        );
         assert!(findings("").is_empty());
     }
 
