@@ -1,27 +1,13 @@
 //! Faults of the server itself. `selftest` shows of each that it is there when the call returns.
 
-use std::time::Duration;
-
 use redis::cmd;
 use rustix::process::Signal;
-use tokio::task::JoinHandle;
 
 use super::backstage::backstage;
 use super::eventually::{eventually, soon};
 use super::inspect::query_at;
 use super::server::Server;
 use super::tied;
-
-/// A fault that ends by itself after its time.
-#[must_use = "a fault that ends at an unknown time is no event to test against"]
-pub(crate) struct Passing(JoinHandle<()>);
-
-impl Passing {
-    /// Waits until the fault is over.
-    pub(crate) async fn over(self) {
-        self.0.await.unwrap();
-    }
-}
 
 impl Server {
     /// Stops the process: it accepts (the kernel does) and never answers, until [`Self::thaw`].
@@ -33,49 +19,41 @@ impl Server {
         tied::signal(&self.process.lock().unwrap(), Signal::CONT);
     }
 
-    /// From now on for about `time`, the server answers BUSY to everything: a script that doesn't end.
-    pub(crate) async fn busy(&self, time: Duration) -> Passing {
+    /// From now on until [`Self::end_busy`], the server answers BUSY to everything: a script that doesn't end.
+    pub(crate) async fn busy(&self) {
         self.config("busy-reply-threshold", "50").await;
         // Its answer comes when it is killed, and is an error then; the connection may give up before.
-        backstage().spawn(query_at::<()>(
-            self.url(),
-            cmd("EVAL").arg("while true do end").arg(0).clone(),
-        ));
-        eventually("BUSY", || async { self.answers("BUSY").await }).await;
-        let url = self.url();
-        Passing(backstage().spawn(async move {
-            // The fault lasts as long as the test asked for.
-            tokio::time::sleep(time).await;
-            query_at::<()>(url, cmd("SCRIPT").arg("KILL").clone())
-                .await
-                .unwrap();
-        }))
+        let endless = cmd("EVAL").arg("while true do end").arg(0).clone();
+        backstage().spawn(query_at::<()>(self.url(), endless));
+        eventually("BUSY", || self.answers("BUSY")).await;
     }
 
-    /// From now on for about `time`, the server answers LOADING to everything: it reads its data again, slowed down.
-    ///
-    /// It reads what it has (and what is added to make it last, under keys that begin with `loading:`), so locks survive.
-    pub(crate) async fn loading(&self, time: Duration) -> Passing {
-        // Microseconds per key. The sleeps are a little longer than asked for.
-        let (delay, keys) = (200, time.as_micros() / 230);
-        let keys = u64::try_from(keys).unwrap();
-        self.query::<()>(cmd("DEBUG").arg("POPULATE").arg(keys).arg("loading"))
+    pub(crate) async fn end_busy(&self) {
+        self.query::<()>(cmd("SCRIPT").arg("KILL")).await.unwrap();
+        eventually("the end of BUSY", || self.answers_well()).await;
+    }
+
+    /// From now on until [`Self::end_loading`] (or for about ten seconds), the server answers LOADING to everything: it
+    /// reads its data again, slowed down. The locks that it had survive, and keys that make it last are added to them.
+    pub(crate) async fn loading(&self) {
+        // 20,000 keys of half a millisecond; the server looks at its connections every 1,024 bytes, about 40 keys.
+        self.query::<()>(cmd("DEBUG").arg("POPULATE").arg(20_000).arg("loading"))
             .await
             .unwrap();
         self.config("loading-process-events-interval-bytes", "1024")
             .await;
-        self.config("key-load-delay", &delay.to_string()).await;
-        // Its answer comes when all is read; the connection gives up before.
+        self.config("key-load-delay", "500").await;
+        // Its answer comes when all is read; the connection may give up before.
         backstage().spawn(query_at::<()>(
             self.url(),
             cmd("DEBUG").arg("RELOAD").clone(),
         ));
-        eventually("LOADING", || async { self.answers("LOADING").await }).await;
-        let url = self.url();
-        Passing(backstage().spawn(async move {
-            let over = || async { query_at::<String>(url.clone(), cmd("PING")).await.is_ok() };
-            eventually("the end of LOADING", over).await;
-        }))
+        eventually("LOADING", || self.answers("LOADING")).await;
+    }
+
+    pub(crate) async fn end_loading(&self) {
+        self.config("key-load-delay", "0").await;
+        eventually("the end of LOADING", || self.answers_well()).await;
     }
 
     /// From now on until [`Self::end_misconf`], the server refuses writes since its last save failed.
@@ -126,6 +104,10 @@ impl Server {
     pub(crate) async fn answers(&self, code: &str) -> bool {
         let answer = self.query::<String>(cmd("GET").arg("no-such-key")).await;
         answer.is_err_and(|error| error.code() == Some(code))
+    }
+
+    async fn answers_well(&self) -> bool {
+        self.query::<String>(&cmd("PING")).await.is_ok()
     }
 
     /// Saves in the background and waits for an outcome: `ok` or `err`.
