@@ -1,0 +1,332 @@
+//! A link to a server that can fail, at a time or at one certain command.
+//!
+//! Our own, though `redis-server-wrapper` has a fault proxy. After one `reset_peer` that one (0.5.0) resets every new
+//! connection too, since the receivers it hands out have never seen the reset; it can't drop what it holds back; and its
+//! faults come at a time or after a number of bytes, while to lose exactly the second renewal, or the reply to exactly
+//! the first try, the fault must be tied to a command. This one knows nothing of the protocol either: it looks for a
+//! text in what a client sends. A command is one write of the client and far smaller than a packet, so it isn't cut in
+//! two here.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::backstage::on_backstage;
+use super::eventually::soon;
+use super::server::Server;
+
+/// What can be held back or slowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Requests,
+    Replies,
+}
+
+/// What happens to the command that trips the wire, and to its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Trip {
+    /// The server gets the command; its reply is lost, and the connection is closed after this time of silence. TCP loses
+    /// no part of a stream, so a lost reply is always a lost connection too.
+    LoseReply(Duration),
+    /// The server never gets the command; the connection is reset at once.
+    Reset,
+    /// The server never gets the command, and nobody is told: the connection stays open and silent.
+    Silence,
+}
+
+/// A proxy before a server, which passes everything on until told otherwise.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    url: String,
+    link: Arc<Link>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Link {
+    server: String,
+    state: watch::Sender<State>,
+    wire: Mutex<Option<Wire>>,
+    tripped: watch::Sender<u32>,
+    connections: AtomicU64,
+}
+
+#[derive(Clone, Default)]
+struct State {
+    requests: Passage,
+    replies: Passage,
+    /// Connections made before the last reset are reset.
+    resets: u64,
+}
+
+#[derive(Clone, Default)]
+struct Passage {
+    held: bool,
+    delay: Duration,
+}
+
+struct Wire {
+    text: String,
+    to_pass: u32,
+    trip: Trip,
+}
+
+impl Proxy {
+    pub(crate) async fn start(server: &Server) -> Self {
+        let link = Arc::new(Link {
+            server: server.address(),
+            state: watch::Sender::default(),
+            wire: Mutex::default(),
+            tripped: watch::Sender::default(),
+            connections: AtomicU64::default(),
+        });
+        let (address, acceptor) = listen("127.0.0.1:0".parse().unwrap(), link.clone()).await;
+        let url = server.url_at(&address.to_string());
+        Self {
+            address,
+            url,
+            link,
+            acceptor: Mutex::new(Some(acceptor)),
+        }
+    }
+
+    /// The server's URL over this link.
+    pub(crate) fn url(&self) -> String {
+        self.url.clone()
+    }
+
+    /// Black hole: nothing passes any more in either direction, on the connections there are and on new ones, and nobody
+    /// is told. What was sent meanwhile arrives after [`Self::pass`].
+    pub(crate) fn blackhole(&self) {
+        self.hold(Way::Requests);
+        self.hold(Way::Replies);
+    }
+
+    /// Holds back what goes one way.
+    pub(crate) fn hold(&self, way: Way) {
+        self.link
+            .state
+            .send_modify(|state| state.passage(way).held = true);
+    }
+
+    /// What goes one way takes this much longer.
+    pub(crate) fn delay(&self, way: Way, time: Duration) {
+        self.link
+            .state
+            .send_modify(|state| state.passage(way).delay = time);
+    }
+
+    /// Lets everything pass again at once, what was held back included.
+    pub(crate) fn pass(&self) {
+        self.link.state.send_modify(|state| {
+            *state = State {
+                resets: state.resets,
+                ..State::default()
+            }
+        });
+    }
+
+    /// Closes the connections there are with a reset, and drops what is held back on them. After `hold(Way::Replies)`,
+    /// the server did what it was asked and the client never hears of it. New connections are not touched.
+    pub(crate) fn reset(&self) {
+        self.link.state.send_modify(|state| state.resets += 1);
+    }
+
+    /// Refuses connections and resets those there are, until [`Self::accept`].
+    pub(crate) async fn refuse(&self) {
+        let acceptor = self.acceptor.lock().unwrap().take();
+        if let Some(acceptor) = acceptor {
+            acceptor.abort();
+            // The listener is closed when its task has ended.
+            let _ = acceptor.await;
+        }
+        self.reset();
+    }
+
+    pub(crate) async fn accept(&self) {
+        let (_, acceptor) = listen(self.address, self.link.clone()).await;
+        *self.acceptor.lock().unwrap() = Some(acceptor);
+    }
+
+    /// Lets `to_pass` commands that contain `text` (in any case of letters) pass, and trips at the next one, once.
+    pub(crate) fn arm(&self, text: &str, to_pass: u32, trip: Trip) {
+        *self.link.wire.lock().unwrap() = Some(Wire {
+            text: text.to_lowercase(),
+            to_pass,
+            trip,
+        });
+    }
+
+    /// Waits until the wire has been tripped `times` since the start; with [`Trip::LoseReply`], until the server has
+    /// answered.
+    pub(crate) async fn tripped(&self, times: u32) {
+        let mut tripped = self.link.tripped.subscribe();
+        soon(
+            "the command that trips the wire",
+            tripped.wait_for(|n| *n >= times),
+        )
+        .await
+        .unwrap();
+    }
+
+    /// Connections that were made over this link so far.
+    pub(crate) fn connections(&self) -> u64 {
+        self.link.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if let Some(acceptor) = self.acceptor.lock().unwrap().take() {
+            acceptor.abort();
+        }
+        self.reset();
+    }
+}
+
+impl State {
+    fn passage(&mut self, way: Way) -> &mut Passage {
+        match way {
+            Way::Requests => &mut self.requests,
+            Way::Replies => &mut self.replies,
+        }
+    }
+}
+
+async fn listen(address: SocketAddr, link: Arc<Link>) -> (SocketAddr, JoinHandle<()>) {
+    on_backstage(async move {
+        let listener = TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let acceptor = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let link = link.clone();
+                link.connections.fetch_add(1, Ordering::Relaxed);
+                let resets = link.state.borrow().resets;
+                // An error is the end of this connection, for both sides.
+                tokio::spawn(async move { link.serve(client, resets).await });
+            }
+        });
+        (address, acceptor)
+    })
+    .await
+}
+
+/// Why a connection comes to its end.
+enum End {
+    Closed,
+    Reset,
+    Tripped(Trip, Vec<u8>),
+}
+
+impl Link {
+    async fn serve(&self, mut client: TcpStream, resets: u64) -> std::io::Result<()> {
+        let mut server = TcpStream::connect(&self.server).await?;
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        let end = self.pass_on(&mut client, &mut server, resets).await?;
+        match end {
+            End::Closed => Ok(()),
+            End::Reset => client.set_zero_linger(),
+            End::Tripped(trip, command) => self.fail(trip, &command, client, server).await,
+        }
+    }
+
+    /// Passes bytes on both ways until one side closes, the link is reset, or the wire trips.
+    async fn pass_on(
+        &self,
+        client: &mut TcpStream,
+        server: &mut TcpStream,
+        resets: u64,
+    ) -> std::io::Result<End> {
+        let mut state = self.state.subscribe();
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        tokio::select! {
+            // The reset comes first, so that nothing which was held back slips through when both it and the end of the
+            // hold are news.
+            biased;
+            _ = state.wait_for(|state| state.resets > resets) => Ok(End::Reset),
+            end = self.pump(Way::Requests, from_client, to_server) => end,
+            end = self.pump(Way::Replies, from_server, to_client) => end,
+        }
+    }
+
+    async fn pump<R, W>(&self, way: Way, mut from: R, mut to: W) -> std::io::Result<End>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let mut state = self.state.subscribe();
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            let length = from.read(&mut buffer).await?;
+            let data = &buffer[..length];
+            if data.is_empty() {
+                return Ok(End::Closed);
+            }
+            if way == Way::Requests
+                && let Some(trip) = self.trips(data)
+            {
+                return Ok(End::Tripped(trip, data.to_vec()));
+            }
+            let delay = self.state.borrow().clone().passage(way).delay;
+            if !delay.is_zero() {
+                // The delay is the fault that the test asked for.
+                tokio::time::sleep(delay).await;
+            }
+            // An error would say that the link is gone, and with it this task's owner.
+            let _ = state
+                .wait_for(|state| !state.clone().passage(way).held)
+                .await;
+            to.write_all(data).await?;
+        }
+    }
+
+    fn trips(&self, data: &[u8]) -> Option<Trip> {
+        let mut armed = self.wire.lock().unwrap();
+        let wire = armed.as_mut()?;
+        if !String::from_utf8_lossy(data)
+            .to_lowercase()
+            .contains(&wire.text)
+        {
+            return None;
+        }
+        if wire.to_pass > 0 {
+            wire.to_pass -= 1;
+            return None;
+        }
+        armed.take().map(|wire| wire.trip)
+    }
+
+    async fn fail(
+        &self,
+        trip: Trip,
+        command: &[u8],
+        mut client: TcpStream,
+        mut server: TcpStream,
+    ) -> std::io::Result<()> {
+        match trip {
+            Trip::LoseReply(silence) => {
+                server.write_all(command).await?;
+                let _lost = server.read(&mut [0; 1024]).await?;
+                self.tripped.send_modify(|times| *times += 1);
+                // The silence is the fault that the test asked for.
+                tokio::time::sleep(silence).await;
+            }
+            Trip::Reset => {
+                self.tripped.send_modify(|times| *times += 1);
+                client.set_zero_linger()?;
+            }
+            Trip::Silence => {
+                self.tripped.send_modify(|times| *times += 1);
+                while client.read(&mut [0; 1024]).await? > 0 {}
+            }
+        }
+        Ok(())
+    }
+}

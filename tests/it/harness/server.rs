@@ -1,0 +1,243 @@
+//! A real `redis-server` on a free port of the loopback interface.
+//!
+//! It is started here and not by `redis-server-wrapper` (whose fault proxy we do use): that crate's servers are daemons,
+//! which outlive a test process that is killed, and stopping one takes half a second.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use super::eventually::SOON;
+use super::tied;
+
+const SOCKET: &str = "redis.sock";
+
+/// A running server; killed on drop, by process id, also when it is frozen.
+pub(crate) struct Server {
+    pub(super) port: u16,
+    pub(super) folder: tempfile::TempDir,
+    pub(super) process: Mutex<Child>,
+    options: Options,
+}
+
+/// How to start a server, where the plain one won't do.
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    password: Option<String>,
+    unix_socket: bool,
+    directives: Vec<[String; 2]>,
+}
+
+impl Options {
+    /// Sets a password for the user `default`.
+    pub(crate) fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.directive("requirepass", password)
+    }
+
+    /// Adds a user, e.g. `locker on >secret ~lock:* +@all`.
+    pub(crate) fn user(self, rules: &str) -> Self {
+        self.directive("user", rules)
+    }
+
+    /// Listens on a socket file too.
+    pub(crate) fn unix_socket(mut self) -> Self {
+        self.unix_socket = true;
+        self
+    }
+
+    /// Adds a line of redis.conf.
+    pub(crate) fn directive(mut self, name: &str, value: &str) -> Self {
+        self.directives.push([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// Starts a server with these options.
+    pub(crate) async fn start(self) -> Server {
+        // Somebody may take the port between our look and the server's. Five times in a row is another fault.
+        for _ in 0..5 {
+            let folder = tempfile::Builder::new()
+                .prefix("distlock-it-")
+                .tempdir()
+                .unwrap();
+            let port = free_port();
+            let process = self.launch(folder.path(), port).await;
+            let server = Server {
+                port,
+                folder,
+                process: Mutex::new(process),
+                options: self.clone(),
+            };
+            if server.comes_up().await {
+                return server;
+            }
+            eprintln!(
+                "redis-server ended at once on port {port}: {}",
+                server.log()
+            );
+        }
+        panic!("redis-server ended at once, five times; its log is above");
+    }
+
+    async fn launch(&self, folder: &Path, port: u16) -> Child {
+        let mut command = tied::tied("redis-server");
+        command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
+        command.args([
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--enable-debug-command",
+            "yes",
+        ]);
+        command
+            .arg("--dir")
+            .arg(folder)
+            .arg("--logfile")
+            .arg(folder.join("log"));
+        if self.unix_socket {
+            command.arg("--unixsocket").arg(folder.join(SOCKET));
+        }
+        for [name, value] in &self.directives {
+            command.arg(format!("--{name}"));
+            // Redis takes each word of a user's rules as an argument of its own.
+            command.args(if name == "user" {
+                value.split(' ').collect()
+            } else {
+                vec![value.as_str()]
+            });
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        tied::spawn(command).await
+    }
+}
+
+impl Server {
+    /// Starts a plain server: no password, no persistence, `DEBUG` allowed.
+    pub(crate) async fn start() -> Self {
+        Self::options().start().await
+    }
+
+    /// The options of a plain server, to be changed.
+    pub(crate) fn options() -> Options {
+        Options::default()
+    }
+
+    /// `127.0.0.1:port`, for proxies.
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The URL of database 0, as the user `default`.
+    pub(crate) fn url(&self) -> String {
+        self.url_at(&self.address())
+    }
+
+    /// The same over another address: that of a proxy.
+    pub(crate) fn url_at(&self, address: &str) -> String {
+        let password = self
+            .options
+            .password
+            .as_ref()
+            .map(|password| format!(":{password}@"))
+            .unwrap_or_default();
+        format!("redis://{password}{address}")
+    }
+
+    /// The URL of the socket file, for [`Options::unix_socket`].
+    pub(crate) fn unix_url(&self) -> String {
+        format!("redis+unix://{}", self.folder.path().join(SOCKET).display())
+    }
+
+    /// Crashes the server: SIGKILL. Returns when it is gone.
+    pub(crate) fn kill(&self) {
+        tied::end(&mut self.process.lock().unwrap());
+    }
+
+    /// Starts the server again on its port, after [`Self::kill`] or instead of it; what it had in memory is lost.
+    pub(crate) async fn restart(&self) {
+        self.kill();
+        // From a `SAVE` before: a restart with nothing means nothing.
+        let _ = std::fs::remove_file(self.folder.path().join("dump.rdb"));
+        self.relaunch().await;
+    }
+
+    /// Saves, crashes and starts the server again with the data it had.
+    pub(crate) async fn restart_with_data(&self) {
+        self.query::<()>(&redis::cmd("SAVE")).await.unwrap();
+        self.kill();
+        self.relaunch().await;
+    }
+
+    async fn relaunch(&self) {
+        let process = self.options.launch(self.folder.path(), self.port).await;
+        *self.process.lock().unwrap() = process;
+        assert!(
+            self.comes_up().await,
+            "the server doesn't come up again on port {}: {}",
+            self.port,
+            self.log()
+        );
+    }
+
+    /// Waits until this very process answers on the port; `false` when it ended instead.
+    async fn comes_up(&self) -> bool {
+        let id = self.process.lock().unwrap().id();
+        let begin = Instant::now();
+        loop {
+            if self.process.lock().unwrap().try_wait().unwrap().is_some() {
+                return false;
+            }
+            if self
+                .info("server")
+                .await
+                .is_some_and(|info| info.contains(&format!("process_id:{id}\r")))
+            {
+                return true;
+            }
+            assert!(
+                begin.elapsed() < SOON,
+                "no answer from redis-server on port {}: {}",
+                self.port,
+                self.log()
+            );
+            // The pause between two looks.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// What the server wrote to its log, for messages.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log"))
+            .unwrap_or_else(|why| why.to_string())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that nobody listens on.
+///
+/// From below the range of ephemeral ports (32768 and up): there, an outgoing connection could take the port of a server
+/// that is being restarted, and a client that tries to reach a dead server could connect to itself.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        // Test processes that run side by side begin at different places.
+        let offset =
+            std::process::id().wrapping_mul(379) + u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = 12_000 + u16::try_from(offset % 20_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}

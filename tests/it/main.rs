@@ -1,0 +1,18 @@
+//! The tests of the whole system, against real servers and real client processes.
+//!
+//! `harness` starts and breaks things; `selftest` shows that each fault it makes is really there, since a fault that
+//! isn't makes a test that can't fail; `tidy` guards what a reviewer would have to remember; the other modules hold the
+//! tests, by behaviour.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a panic is how a test says what broke"
+)]
+
+mod harness;
+mod roles;
+mod selftest;
+mod tidy;

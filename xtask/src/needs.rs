@@ -1,0 +1,105 @@
+//! What the tests need on the machine, from Debian's packages.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+struct Need {
+    package: &'static str,
+    is_there: fn() -> bool,
+}
+
+const NEEDS: &[Need] = &[
+    Need {
+        package: "redis-server",
+        is_there: has_redis_server,
+    },
+    Need {
+        package: "libfaketime",
+        is_there: has_libfaketime,
+    },
+];
+
+/// Installs the packages that are missing; does nothing where all are there.
+pub(crate) fn install_missing() -> Result<(), String> {
+    let missing = missing();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !runs("apt-get", "--version") {
+        return Err(format!(
+            "the tests need {}, and there is no apt-get here to install it with; please install it by hand",
+            missing.join(" and ")
+        ));
+    }
+    println!("==> installing {}", missing.join(" "));
+    succeed(&mut apt_get(&["update"]))?;
+    succeed(apt_get(&["install", "--yes", "--no-install-recommends"]).args(&missing))?;
+    match self::missing().as_slice() {
+        [] => Ok(()),
+        still => Err(format!(
+            "{} can't be found, though apt-get says it is installed",
+            still.join(" and ")
+        )),
+    }
+}
+
+fn missing() -> Vec<&'static str> {
+    NEEDS
+        .iter()
+        .filter(|need| !(need.is_there)())
+        .map(|need| need.package)
+        .collect()
+}
+
+fn has_redis_server() -> bool {
+    runs("redis-server", "--version")
+}
+
+/// The library stands in a folder named after the architecture.
+fn has_libfaketime() -> bool {
+    let Ok(folders) = std::fs::read_dir("/usr/lib") else {
+        return false;
+    };
+    folders
+        .flatten()
+        .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+        .chain([Path::new("/usr/lib/faketime/libfaketime.so.1").to_path_buf()])
+        .any(|library| library.exists())
+}
+
+/// Debian starts a service with `redis-server` where it can. The tests start their own servers on their own ports, so
+/// that one does no harm.
+fn apt_get(arguments: &[&str]) -> Command {
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|id| id.stdout.trim_ascii() == b"0");
+    // `env` behind `sudo`, since sudo drops the variables of its caller.
+    let mut command = Command::new(if is_root { "env" } else { "sudo" });
+    if !is_root {
+        command.arg("env");
+    }
+    command
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
+        .args(arguments);
+    command
+}
+
+fn runs(program: &str, argument: &str) -> bool {
+    let quiet = Command::new(program)
+        .arg(argument)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// Runs a command on this terminal; `Err` says how it ended when that wasn't well.
+pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program}: {status}")),
+        Err(why) => Err(format!("{program} can't be started: {why}")),
+    }
+}

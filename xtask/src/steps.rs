@@ -1,0 +1,91 @@
+//! The steps of `cargo xtask test`, in the order in which a mistake is cheapest to find.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::needs;
+
+/// A call of cargo. All steps share one target folder and, but for the last one, one set of features, so that
+/// nothing is built twice.
+struct Step {
+    name: &'static str,
+    cargo: &'static str,
+    env: &'static [(&'static str, &'static str)],
+}
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "formatting",
+        cargo: "fmt --all --check",
+        env: &[],
+    },
+    Step {
+        name: "clippy",
+        cargo: "clippy --workspace --all-targets --all-features -- --deny warnings",
+        env: &[],
+    },
+    Step {
+        name: "documentation",
+        cargo: "doc --workspace --all-features --no-deps",
+        env: &[("RUSTDOCFLAGS", "--deny warnings")],
+    },
+    Step {
+        name: "unit, ui and integration tests",
+        cargo: "test --workspace --all-features --lib --bins --examples --tests",
+        env: &[],
+    },
+    Step {
+        name: "documentation tests",
+        cargo: "test --workspace --all-features --doc",
+        env: &[],
+    },
+    // Without features, as a newcomer types it: this also shows that the library builds that way.
+    Step {
+        name: "quickstart example",
+        cargo: "run --example quickstart",
+        env: &[],
+    },
+];
+
+/// Runs every step and stops at the first that fails, naming it. Prints at the end how long each one took.
+pub(crate) fn run_all() -> Result<(), String> {
+    let mut times = Vec::new();
+    let outcome = run_steps(&mut times);
+    println!("\ntime per step:");
+    for (name, time) in &times {
+        println!("  {:>7.1}s  {name}", time.as_secs_f64());
+    }
+    outcome
+}
+
+fn run_steps(times: &mut Vec<(&'static str, Duration)>) -> Result<(), String> {
+    timed(times, "what the tests need", needs::install_missing)?;
+    for step in STEPS {
+        println!("\n==> {}: cargo {}", step.name, step.cargo);
+        timed(times, step.name, || step.run())?;
+    }
+    Ok(())
+}
+
+fn timed(
+    times: &mut Vec<(&'static str, Duration)>,
+    name: &'static str,
+    work: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let begin = Instant::now();
+    let outcome = work();
+    times.push((name, begin.elapsed()));
+    outcome.map_err(|why| format!("step `{name}` failed: {why}"))
+}
+
+impl Step {
+    fn run(&self) -> Result<(), String> {
+        // Cargo sets CARGO for what it runs, so that the same toolchain is used again.
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command
+            .args(self.cargo.split(' '))
+            .envs(self.env.iter().copied());
+        needs::succeed(&mut command)
+    }
+}
