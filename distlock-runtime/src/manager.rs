@@ -85,6 +85,11 @@ impl LockManager {
         LockRequest::new(self.core.clone(), key.into())
     }
 
+    /// What this manager keeps its locks in, for tests of a backend and for managers that share one.
+    pub fn backend(&self) -> Arc<dyn Backend> {
+        self.core.backend.clone()
+    }
+
     /// Ends the manager: new calls and waiting ones fail with [`LockError::ShuttingDown`], bodies that run may go on
     /// until `deadline` from now, what still runs then is stopped with [`LostReason::Shutdown`], and all keys are freed.
     ///

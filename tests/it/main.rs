@@ -12,6 +12,7 @@
     reason = "a panic is how a test says what broke"
 )]
 
+mod conformance;
 mod harness;
 mod roles;
 mod selftest;
