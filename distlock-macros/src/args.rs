@@ -65,17 +65,13 @@ pub(crate) struct Given<T> {
 }
 
 /// The place of one argument, which can be filled once.
+#[derive(Default)]
 pub(crate) enum Slot<T> {
+    #[default]
     Empty,
     /// The argument was tried, and what is wrong with it is already said.
     Spoiled,
     Filled(Given<T>),
-}
-
-impl<T> Default for Slot<T> {
-    fn default() -> Self {
-        Self::Empty
-    }
 }
 
 impl<T> Slot<T> {

@@ -54,49 +54,52 @@ mod tests {
     use super::{DAY, delays, millis};
 
     #[test]
-    fn durations_need_a_unit_and_whole_milliseconds() {
+    fn durations_are_sums_of_units() {
         let table = [
-            ("30s", Ok(30_000)),
-            ("1m 30s", Ok(90_000)),
-            ("500ms", Ok(500)),
-            ("1.5s", Ok(1_500)),
-            ("24h", Ok(DAY)),
-            ("30", Err("lacks a unit")),
-            ("1m 30", Err("lacks a unit")),
-            ("30 parsecs", Err("unknown unit `parsecs`")),
-            ("1500us", Err("whole number of milliseconds")),
-            ("-5s", Err("is negative")),
-            ("", Err("is not a duration")),
-            ("soon", Err("is not a duration")),
-            ("99999999999999999999s", Err("out of range")),
+            ("30s", 30_000),
+            ("1m 30s", 90_000),
+            ("500ms", 500),
+            ("1.5s", 1_500),
+            ("24h", DAY),
         ];
         for (text, expected) in table {
-            match (millis(text), expected) {
-                (Ok(millis), Ok(expected)) => assert_eq!(millis, expected, "for `{text}`"),
-                (Err(problem), Err(part)) => assert!(problem.contains(part), "`{text}` {problem}"),
-                (got, expected) => panic!("`{text}`: {got:?} instead of {expected:?}"),
-            }
+            assert_eq!(millis(text), Ok(expected), "for `{text}`");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit_and_whole_milliseconds() {
+        let table = [
+            ("30", "lacks a unit"),
+            ("1m 30", "lacks a unit"),
+            ("30 parsecs", "unknown unit `parsecs`"),
+            ("1500us", "whole number of milliseconds"),
+            ("-5s", "is negative"),
+            ("", "is not a duration"),
+            ("soon", "is not a duration"),
+            ("99999999999999999999s", "out of range"),
+        ];
+        for (text, part) in table {
+            let problem = millis(text).err().unwrap_or_default();
+            assert!(problem.contains(part), "`{text}` {problem}");
         }
     }
 
     #[test]
     fn delays_are_two_durations_in_order() {
+        assert_eq!(delays("50ms..800ms"), Ok((50, 800)));
+        assert_eq!(delays("1s .. 1s"), Ok((1000, 1000)));
         let table = [
-            ("50ms..800ms", Ok((50, 800))),
-            ("1s .. 1s", Ok((1000, 1000))),
-            ("50ms", Err("lacks the longest delay")),
-            ("50..800ms", Err("`50` lacks a unit")),
-            ("0ms..1s", Err("at least 1ms")),
-            ("2s..1s", Err("wrong way round")),
-            ("1s..25h", Err("longer than 24h")),
-            ("1s..=2s", Err("`=2s` is not a duration")),
+            ("50ms", "lacks the longest delay"),
+            ("50..800ms", "`50` lacks a unit"),
+            ("0ms..1s", "at least 1ms"),
+            ("2s..1s", "wrong way round"),
+            ("1s..25h", "longer than 24h"),
+            ("1s..=2s", "`=2s` is not a duration"),
         ];
-        for (text, expected) in table {
-            match (delays(text), expected) {
-                (Ok(delays), Ok(expected)) => assert_eq!(delays, expected, "for `{text}`"),
-                (Err(problem), Err(part)) => assert!(problem.contains(part), "`{text}` {problem}"),
-                (got, expected) => panic!("`{text}`: {got:?} instead of {expected:?}"),
-            }
+        for (text, part) in table {
+            let problem = delays(text).err().unwrap_or_default();
+            assert!(problem.contains(part), "`{text}` {problem}");
         }
     }
 }

@@ -23,10 +23,12 @@ use crate::template::{Piece, Placeholder};
 //         let call = Call::new(manager(), KEY, OPTIONS, concat!(module_path!(), "::", "pay"));
 //         let lease = call.lease();
 //         run(call, async move {
-//             if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
 //             let id = id;
 //             let _ = &id;
-//             { BODY }
+//             {
+//                 if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
+//                 BODY
+//             }
 //         })
 //         .await
 //     }
@@ -82,6 +84,9 @@ fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
 }
 
 /// The body as a future that owns the parameters and has the declared type.
+///
+/// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
+/// dropped, which must be before the parameters are.
 fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
     let Function {
         sig, brace, body, ..
@@ -90,13 +95,12 @@ fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
     mentions.add(spec.or_else.to_token_stream());
     let moves = params::move_all(sig, params, &mentions);
     let declared = declared(&sig.output, &spec.krate);
-    let mut user = TokenStream::new();
-    brace.surround(&mut user, |tokens| tokens.extend(body.clone()));
+    let mut block = TokenStream::new();
+    brace.surround(&mut block, |tokens| tokens.extend(quote!(#declared #body)));
     quote_spanned! {Span::mixed_site()=>
         async move {
-            #declared
             #moves
-            #user
+            #block
         }
     }
 }
@@ -160,21 +164,20 @@ fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
 
 fn key_piece(krate: &Path, piece: &Piece, next: Option<&Piece>) -> TokenStream {
     let mixed = Span::mixed_site();
-    let next = match next {
-        Some(Piece::Literal(text)) => text.chars().next(),
-        _ => None,
-    };
-    let next = match next {
-        Some(next) => quote_spanned!(mixed=> #krate::__private::Option::Some(#next)),
-        None => quote_spanned!(mixed=> #krate::__private::Option::None),
-    };
     match piece {
         Piece::Literal(text) => quote_spanned!(mixed=> .literal(#text)),
         Piece::Placeholder(Placeholder {
             text, expr, format, ..
-        }) => quote_spanned! {mixed=>
-            .value(#text, #krate::__private::format_args!(#format, #expr), #next)
-        },
+        }) => {
+            let next = match next {
+                Some(Piece::Literal(text)) => text.chars().next(),
+                _ => None,
+            };
+            let none = quote_spanned!(mixed=> #krate::__private::Option::None);
+            let some = |next| quote_spanned!(mixed=> #krate::__private::Option::Some(#next));
+            let next = next.map_or(none, some);
+            quote_spanned!(mixed=> .value(#text, #krate::__private::format_args!(#format, #expr), #next))
+        }
     }
 }
 

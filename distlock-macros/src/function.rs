@@ -4,7 +4,8 @@ use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    Attribute, Error, FnArg, LitStr, ReturnType, Signature, Token, Type, Visibility, braced, token,
+    AttrStyle, Attribute, Error, FnArg, LitStr, ReturnType, Signature, Token, Type, Visibility,
+    braced, token,
 };
 
 use crate::params;
@@ -32,7 +33,8 @@ impl Parse for Function {
         lockable(&sig, input)?;
         let body;
         let brace = braced!(body in input);
-        attrs.extend(Attribute::parse_inner(&body)?);
+        let inner = Attribute::parse_inner(&body)?;
+        attrs.extend(inner.into_iter().map(outer));
         let body = body.parse()?;
         Ok(Self {
             attrs,
@@ -67,6 +69,14 @@ impl Function {
 
     pub(crate) fn name(&self) -> Ident {
         self.sig.ident.unraw()
+    }
+}
+
+/// Inside the body it would be an attribute of an inner block, where none may be.
+fn outer(attr: Attribute) -> Attribute {
+    Attribute {
+        style: AttrStyle::Outer,
+        ..attr
     }
 }
 

@@ -53,9 +53,9 @@ pub(crate) fn check(
             Some(Key::Template(pieces))
         }
         Err(problems) => {
-            problems
-                .iter()
-                .for_each(|problem| mistakes.under(text, problem));
+            for problem in problems {
+                mistakes.under(text, problem);
+            }
             None
         }
     }

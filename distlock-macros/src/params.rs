@@ -34,13 +34,9 @@ pub(crate) fn name_all(sig: &mut Signature) -> Vec<Param> {
 }
 
 fn name(position: usize, typed: &mut PatType) -> Param {
-    let ident = match plain(&typed.pat) {
-        Some(ident) => ident.clone(),
-        None => {
-            let span = Span::mixed_site().located_at(typed.pat.span());
-            format_ident!("__arg{position}", span = span)
-        }
-    };
+    let span = Span::mixed_site().located_at(typed.pat.span());
+    let ours = || format_ident!("__arg{position}", span = span);
+    let ident = plain(&typed.pat).cloned().unwrap_or_else(ours);
     let attrs = attributes_of_let(&mut typed.attrs);
     let named = Pat::Ident(PatIdent {
         attrs: Vec::new(),
@@ -106,7 +102,7 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
         .is_none()
         .then(|| quote!(#attrs let #ident = #ident;));
     let names = bindings(pat);
-    let touched = names.iter().filter(|name| mentions.contains(name));
+    let touched = warned_of(&names).filter(|name| mentions.contains(name));
     quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
 }
 
@@ -116,13 +112,14 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
 // Output:
 //     loop {
 //         match __arg3 {
-//             (from, _) if break { let _ = &from; Call::new(..) } => {}
+//             (from, _) if { if true { let _ = &from; break Call::new(..) } false } => loop {},
 //             _ => {}
 //         }
 //     }
 //
 /// Lets `value` see the bindings of patterns, with their own types, before anything moves: a guard looks at what
-/// its pattern binds, and moves nothing. Only patterns that `value` mentions are wrapped around it.
+/// its pattern binds, and moves nothing. It always breaks out with the value, and says so in a way that makes no
+/// code unreachable; its arm is never entered. Only patterns that `value` mentions are wrapped around it.
 pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions) -> TokenStream {
     params.iter().rev().fold(value, |value, param| {
         let names = bindings(&param.pat);
@@ -131,12 +128,13 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
             return value;
         }
         let ident = &param.ident;
+        let touched = warned_of(&names);
         let mut pat = param.pat.clone();
         walk(&mut pat, &mut |binding| binding.mutability = None);
         quote! {
             loop {
                 match #ident {
-                    #pat if break { #(let _ = &#names;)* #value } => {}
+                    #pat if { if true { #(let _ = &#touched;)* break #value } false } => loop {},
                     _ => {}
                 }
             }
@@ -144,11 +142,18 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
     })
 }
 
+/// Those of the names that the compiler would call unused. The others must not be used behind the user's back.
+fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
+    names
+        .iter()
+        .filter(|name| !name.to_string().starts_with('_'))
+}
+
 /// The names that a pattern binds.
 pub(crate) fn bindings(pat: &Pat) -> Vec<Ident> {
     let mut names = Vec::new();
     walk(&mut pat.clone(), &mut |binding| {
-        names.push(binding.ident.clone())
+        names.push(binding.ident.clone());
     });
     names.dedup();
     // An unqualified constant or unit struct looks like a binding, but is spelled like a type.
