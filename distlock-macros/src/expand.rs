@@ -35,11 +35,12 @@ use crate::template::{Piece, Placeholder};
 pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let params = params::name_all(&mut function.sig);
     let call = call(&function, &params, spec);
-    let block = block(&function, &params, spec);
+    let output = output(&function);
+    let block = block(&function, &params, spec, output);
     let Function {
         attrs, vis, sig, ..
     } = &function;
-    let Spec { krate, .. } = spec;
+    let private = private(&spec.krate, output);
     let lease = spec.lease.iter();
     let or_else = spec.or_else.iter();
     let run = if spec.or_else.is_some() {
@@ -47,14 +48,8 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     } else {
         "run"
     };
-    // The runtime asks something of the return type: if that is not given, the error belongs there.
-    let output = match &sig.output {
-        ReturnType::Default => sig.ident.span(),
-        ReturnType::Type(_, ty) => ty.span(),
-    };
-    let output = Span::mixed_site().located_at(output);
     let run = Ident::new(run, output);
-    let run = quote_spanned!(output=> #krate::__private::#run(call, #block #(, #or_else)*).await);
+    let run = quote_spanned!(output=> #private::#run(call, #block #(, #or_else)*).await);
     quote_spanned! {Span::mixed_site()=>
         #(#attrs)*
         #vis #sig {
@@ -63,6 +58,32 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
             #run
         }
     }
+}
+
+/// Where the return type stands: the runtime asks something of it, and if that is not given, the error belongs there.
+fn output(function: &Function) -> Span {
+    let span = match &function.sig.output {
+        ReturnType::Default => function.sig.ident.span(),
+        ReturnType::Type(_, ty) => match &**ty {
+            // Of several tokens, a span on stable is the first one's; the last name says more.
+            Type::Path(ty) => ty
+                .path
+                .segments
+                .last()
+                .map_or(ty.span(), |last| last.ident.span()),
+            ty => ty.span(),
+        },
+    };
+    Span::mixed_site().located_at(span)
+}
+
+/// The path to what the runtime keeps for us, as if it stood in `place`: an error about a call starts where its path does.
+fn private(krate: &Path, place: Span) -> TokenStream {
+    let krate = krate.to_token_stream().into_iter().map(|mut token| {
+        token.set_span(token.span().located_at(place));
+        token
+    });
+    quote_spanned!(place=> #(#krate)*::__private)
 }
 
 /// All that is known before the body runs. Nothing of the parameters is moved for it.
@@ -87,7 +108,7 @@ fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
 ///
 /// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
 /// dropped, which must be before the parameters are.
-fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
+fn block(function: &Function, params: &[Param], spec: &Spec, place: Span) -> TokenStream {
     let Function {
         sig, brace, body, ..
     } = function;
@@ -97,7 +118,7 @@ fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
     let declared = declared(&sig.output, &spec.krate);
     let mut block = TokenStream::new();
     brace.surround(&mut block, |tokens| tokens.extend(quote!(#declared #body)));
-    quote_spanned! {Span::mixed_site()=>
+    quote_spanned! {place=>
         async move {
             #moves
             #block
@@ -121,7 +142,7 @@ fn declared(output: &ReturnType, krate: &Path) -> TokenStream {
     quote_spanned! {Span::mixed_site()=>
         if let #krate::__private::Option::Some(ret) = #krate::__private::Option::None::<#ty> {
             return ret;
-        }
+        };
     }
 }
 
@@ -130,7 +151,8 @@ fn manager(Spec { krate, manager, .. }: &Spec) -> TokenStream {
         None => quote_spanned!(Span::mixed_site()=> #krate::__private::manager()),
         Some(manager) => {
             let place = Span::mixed_site().located_at(manager.span());
-            quote_spanned!(place=> #krate::__private::use_manager(&#manager))
+            let private = private(krate, place);
+            quote_spanned!(place=> #private::use_manager(&#manager))
         }
     }
 }
@@ -149,7 +171,8 @@ fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
     match key {
         Key::Expression(expr) => {
             let place = Span::mixed_site().located_at(expr.span());
-            quote_spanned!(place=> #krate::__private::key_of(&#expr))
+            let private = private(krate, place);
+            quote_spanned!(place=> #private::key_of(&#expr))
         }
         Key::Template(pieces) => {
             let followers = pieces.iter().skip(1).map(Some).chain([None]);
