@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub use distlock_macros::distributed_lock;
 pub use distlock_runtime::{
     Backoff, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason, OnLost,
     backend,

@@ -1,0 +1,310 @@
+//! The syntax of the attribute: `name = value` and flags, with their spans; nothing is judged but names.
+
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::{Error, Expr, Ident, Lit, Token, token};
+
+use crate::mistakes::Mistakes;
+use crate::suggest;
+
+/// The arguments that there are, with a value to show for each, in the order of the documentation.
+const ARGUMENTS: &[(&str, &str)] = &[
+    ("key", "\"order:<id>\""),
+    ("global", ""),
+    ("keys", "[..]"),
+    ("ttl", "\"30s\""),
+    ("retry", "3"),
+    ("backoff", "\"50ms..800ms\""),
+    ("wait", "\"5s\""),
+    ("watchdog", "false"),
+    ("max_hold", "\"5m\""),
+    ("on_lost", "finish"),
+    ("or_else", "|error| .."),
+    ("lease", "lease"),
+    ("fencing_token", "token"),
+    ("mode", "read"),
+    ("permits", "3"),
+    ("reentrant", "false"),
+    ("manager", "self.locks"),
+    ("crate", "my::distlock"),
+];
+
+/// Those that have their names already, but no meaning yet.
+const NOT_YET: &[&str] = &[
+    "keys",
+    "wait",
+    "fencing_token",
+    "mode",
+    "permits",
+    "reentrant",
+];
+
+#[derive(Default)]
+pub(crate) struct Args {
+    pub(crate) key: Slot<Expr>,
+    pub(crate) global: Slot<()>,
+    pub(crate) ttl: Slot<Expr>,
+    pub(crate) retry: Slot<Expr>,
+    pub(crate) backoff: Slot<Expr>,
+    pub(crate) watchdog: Slot<Expr>,
+    pub(crate) max_hold: Slot<Expr>,
+    pub(crate) on_lost: Slot<Expr>,
+    pub(crate) or_else: Slot<Expr>,
+    pub(crate) lease: Slot<Expr>,
+    pub(crate) manager: Slot<Expr>,
+    pub(crate) krate: Slot<Expr>,
+    pub(crate) mistakes: Mistakes,
+}
+
+/// An argument as it was written.
+pub(crate) struct Given<T> {
+    pub(crate) name: Ident,
+    pub(crate) value: T,
+}
+
+/// The place of one argument, which can be filled once.
+#[derive(Default)]
+pub(crate) enum Slot<T> {
+    #[default]
+    Empty,
+    /// The argument was tried, and what is wrong with it is already said.
+    Spoiled,
+    Filled(Given<T>),
+}
+
+impl<T> Slot<T> {
+    fn fill(&mut self, name: Ident, value: T, mistakes: &mut Mistakes) {
+        if let Self::Filled(_) = self {
+            mistakes.under(&name, format!("`{name}` is given twice; keep one of them"));
+        } else {
+            *self = Self::Filled(Given { name, value });
+        }
+    }
+
+    fn spoil(&mut self) {
+        if let Self::Empty = self {
+            *self = Self::Spoiled;
+        }
+    }
+
+    pub(crate) fn given(self) -> Option<Given<T>> {
+        match self {
+            Self::Filled(given) => Some(given),
+            Self::Empty | Self::Spoiled => None,
+        }
+    }
+
+    pub(crate) fn required(self, name: &str, mistakes: &mut Mistakes) -> Option<Given<T>> {
+        if let Self::Empty = self {
+            let example = example(name);
+            mistakes.missing(format!(
+                "`{name}` is missing: say what is locked, as in `{name} = {example}`"
+            ));
+        }
+        self.given()
+    }
+}
+
+impl Args {
+    /// Reads all arguments, past those that are wrong.
+    pub(crate) fn read(tokens: TokenStream) -> Self {
+        let read = |input: ParseStream<'_>| Ok(Self::read_all(input));
+        read.parse2(tokens).unwrap_or_else(|error| {
+            let mut args = Self::default();
+            args.mistakes.push(error);
+            args
+        })
+    }
+
+    fn read_all(input: ParseStream<'_>) -> Self {
+        let mut args = Self::default();
+        while !input.is_empty() {
+            if let Err(error) = args.read_one(input) {
+                args.mistakes.push(error);
+                skip_argument(input);
+            }
+            let _: Result<Token![,], Error> = input.parse();
+        }
+        args
+    }
+
+    fn read_one(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
+        if input.peek(Lit) {
+            self.key.spoil();
+            let value: Lit = input.parse()?;
+            let shown = value.to_token_stream();
+            let message = format!("arguments have names here; write `key = {shown}`");
+            return Err(Error::new_spanned(value, message));
+        }
+        let name = input.call(Ident::parse_any)?;
+        let read = self.read_named(&name, input);
+        if read.is_err() {
+            self.spoil(&name);
+        }
+        read
+    }
+
+    fn read_named(&mut self, name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
+        let text = name.to_string();
+        if NOT_YET.contains(&text.as_str()) {
+            let message = format!("`{text}` is not built yet");
+            return Err(Error::new_spanned(name, message));
+        }
+        if text == "global" {
+            flag(name, input)?;
+            self.global.fill(name.clone(), (), &mut self.mistakes);
+        } else if let Some(slot) = self.slot(&text) {
+            let mut mistakes = Mistakes::default();
+            slot.fill(name.clone(), value(name, input)?, &mut mistakes);
+            mistakes.or(())?;
+        } else {
+            return Err(Error::new_spanned(name, unknown(&text)));
+        }
+        end_of_argument(input)
+    }
+
+    fn slot(&mut self, name: &str) -> Option<&mut Slot<Expr>> {
+        Some(match name {
+            "key" => &mut self.key,
+            "ttl" => &mut self.ttl,
+            "retry" => &mut self.retry,
+            "backoff" => &mut self.backoff,
+            "watchdog" => &mut self.watchdog,
+            "max_hold" => &mut self.max_hold,
+            "on_lost" => &mut self.on_lost,
+            "or_else" => &mut self.or_else,
+            "lease" => &mut self.lease,
+            "manager" => &mut self.manager,
+            "crate" => &mut self.krate,
+            _ => return None,
+        })
+    }
+
+    /// Takes the argument for tried, so that nobody is told that what they misspelled is also missing.
+    fn spoil(&mut self, name: &Ident) {
+        let text = name.to_string();
+        let meant = suggest::argument(&text, &names()).unwrap_or(&text);
+        let meant = if meant == "keys" { "key" } else { meant };
+        if let Some(slot) = self.slot(meant) {
+            slot.spoil();
+        }
+    }
+}
+
+fn value(name: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
+    let example = example(&name.to_string());
+    let message = format!("`{name}` needs a value, as in `{name} = {example}`");
+    if !input.peek(Token![=]) || input.peek(Token![==]) {
+        return Err(Error::new_spanned(name, message));
+    }
+    input.parse::<Token![=]>()?;
+    if input.is_empty() || input.peek(Token![,]) {
+        return Err(Error::new_spanned(name, message));
+    }
+    Expr::parse(input)
+}
+
+fn flag(name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
+    if input.peek(Token![=]) || input.peek(token::Paren) {
+        let message = format!("`{name}` has no value; write `{name}` alone, or leave it out");
+        return Err(Error::new_spanned(name, message));
+    }
+    Ok(())
+}
+
+fn end_of_argument(input: ParseStream<'_>) -> syn::Result<()> {
+    if input.is_empty() || input.peek(Token![,]) {
+        return Ok(());
+    }
+    Err(input.error("expected a `,` before the next argument"))
+}
+
+fn skip_argument(input: ParseStream<'_>) {
+    while !input.is_empty() && !input.peek(Token![,]) {
+        let _: Result<TokenTree, Error> = input.parse();
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names = names();
+    match suggest::argument(name, &names) {
+        Some(meant) if NOT_YET.contains(&meant) => {
+            format!(
+                "unknown argument `{name}`; `{meant}` is meant to do that, but is not built yet"
+            )
+        }
+        Some(meant) => format!("unknown argument `{name}`; did you mean `{meant}`?"),
+        None => {
+            let built = names.iter().filter(|name| !NOT_YET.contains(name));
+            let list: Vec<String> = built.map(|name| format!("`{name}`")).collect();
+            format!("unknown argument `{name}`; there are {}", list.join(", "))
+        }
+    }
+}
+
+fn names() -> Vec<&'static str> {
+    ARGUMENTS.iter().map(|(name, _)| *name).collect()
+}
+
+/// A value to show for an argument.
+pub(crate) fn example(name: &str) -> &'static str {
+    let found = ARGUMENTS.iter().find(|(known, _)| *known == name);
+    found.map_or("..", |(_, example)| example)
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::{Args, Slot};
+
+    fn messages(tokens: proc_macro2::TokenStream) -> Vec<String> {
+        match Args::read(tokens).mistakes.or(()) {
+            Ok(()) => Vec::new(),
+            Err(error) => error.into_iter().map(|error| error.to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn values_may_hold_commas_of_their_own() {
+        let tokens = quote!(
+            key = join::<A, B>(a, b),
+            or_else = |error| error,
+            ttl = "1s"
+        );
+        let args = Args::read(tokens);
+        assert!(matches!(args.key, Slot::Filled(_)));
+        assert!(matches!(args.or_else, Slot::Filled(_)));
+        assert!(matches!(args.ttl, Slot::Filled(_)));
+        assert!(args.mistakes.or(()).is_ok());
+    }
+
+    #[test]
+    fn every_mistake_is_reported_and_the_rest_is_read() {
+        let tokens = quote!(key = "a", key = "b", timeout = "3s", wait = "1s", retry, ttl = 1 2, global = true);
+        assert_eq!(
+            messages(tokens),
+            [
+                "`key` is given twice; keep one of them",
+                "unknown argument `timeout`; did you mean `ttl`?",
+                "`wait` is not built yet",
+                "`retry` needs a value, as in `retry = 3`",
+                "expected a `,` before the next argument",
+                "`global` has no value; write `global` alone, or leave it out",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_key_without_its_name_is_not_also_missing() {
+        let mut args = Args::read(quote!("order:<id>"));
+        args.key.required("key", &mut args.mistakes);
+        let error = args
+            .mistakes
+            .or(())
+            .map_err(|error| error.into_iter().count());
+        assert_eq!(error, Err(1));
+    }
+}

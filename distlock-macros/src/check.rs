@@ -1,0 +1,119 @@
+//! Judges the arguments: what is a literal is checked here, what is an expression is left to the compiler.
+
+use syn::{Error, Expr, Ident, Lit, Path, parse_quote};
+
+use crate::args::{Args, Given, Slot, example};
+use crate::function::Function;
+use crate::key::{self, Key};
+use crate::mistakes::Mistakes;
+use crate::options::{self, Literal, Value, option};
+
+/// What the attribute says, checked.
+pub(crate) struct Spec {
+    pub(crate) krate: Path,
+    pub(crate) key: Key,
+    pub(crate) manager: Option<Expr>,
+    /// The options that are given, each under the name of its method.
+    pub(crate) options: Vec<(Ident, Value)>,
+    pub(crate) lease: Option<Ident>,
+    pub(crate) or_else: Option<Expr>,
+}
+
+pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
+    let mut mistakes = args.mistakes;
+    let key = args.key.required("key", &mut mistakes);
+    let key = key.and_then(|key| key::check(key, args.global.given(), function, &mut mistakes));
+    let options = [
+        option(args.ttl, options::ttl, &mut mistakes),
+        option(args.retry, options::retry, &mut mistakes),
+        option(args.backoff, options::backoff, &mut mistakes),
+        option(args.watchdog, options::watchdog, &mut mistakes),
+        option(args.max_hold, options::max_hold, &mut mistakes),
+        choice(args.on_lost, &mut mistakes),
+    ];
+    let options: Vec<(Ident, Value)> = options.into_iter().flatten().collect();
+    options::contradictions(&options, &mut mistakes);
+    let spec = Spec {
+        krate: checked(args.krate, krate, &mut mistakes)
+            .unwrap_or_else(|| parse_quote!(::distlock)),
+        // Without a key there is a mistake, and then nobody sees what stands in its place.
+        key: key.unwrap_or_default(),
+        manager: checked(args.manager, expression, &mut mistakes),
+        options,
+        lease: checked(args.lease, |lease| binding(lease, function), &mut mistakes),
+        or_else: checked(args.or_else, expression, &mut mistakes),
+    };
+    mistakes.or(spec)
+}
+
+fn checked<T>(
+    slot: Slot<Expr>,
+    check: impl FnOnce(Given<Expr>) -> syn::Result<T>,
+    mistakes: &mut Mistakes,
+) -> Option<T> {
+    let checked = check(slot.given()?);
+    checked.map_err(|error| mistakes.push(error)).ok()
+}
+
+fn choice(slot: Slot<Expr>, mistakes: &mut Mistakes) -> Option<(Ident, Value)> {
+    let given = slot.given()?;
+    match options::on_lost(&given.value) {
+        Ok(value) => Some((given.name, value)),
+        Err(message) => {
+            mistakes.under(&given.value, message);
+            None
+        }
+    }
+}
+
+fn expression(Given { name, value }: Given<Expr>) -> syn::Result<Expr> {
+    if Literal::of(&value).is_none() {
+        return Ok(value);
+    }
+    let example = example(&name.to_string());
+    let message = format!("`{name}` takes no literal; write for instance `{name} = {example}`");
+    Err(Error::new_spanned(value, message))
+}
+
+fn krate(Given { value, .. }: Given<Expr>) -> syn::Result<Path> {
+    match value {
+        Expr::Path(path) if path.qself.is_none() => Ok(path.path),
+        value => {
+            let message = "`crate` takes a path without quotes, as in `crate = my::distlock`";
+            Err(Error::new_spanned(value, message))
+        }
+    }
+}
+
+fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Result<Ident> {
+    let ident = match &value {
+        Expr::Path(path) => path.path.get_ident().filter(|ident| is_name(ident)),
+        _ => None,
+    };
+    let message = match (ident, Literal::of(&value)) {
+        (Some(ident), _) if function.names().contains(&ident.to_string()) => {
+            format!(
+                "`{ident}` would hide the parameter `{ident}`; choose another name for the lease"
+            )
+        }
+        (Some(ident), _) => return Ok(ident.clone()),
+        (
+            None,
+            Some(Literal {
+                lit: Lit::Str(text),
+                ..
+            }),
+        ) => format!(
+            "`{name}` names a variable for the body; for how long the lock is leased is `ttl = \"{}\"`",
+            text.value()
+        ),
+        (None, _) => format!("`{name}` takes a name for a variable, as in `{name} = {name}`"),
+    };
+    Err(Error::new_spanned(value, message))
+}
+
+fn is_name(ident: &Ident) -> bool {
+    ["self", "Self", "super", "crate"]
+        .iter()
+        .all(|keyword| ident != keyword)
+}

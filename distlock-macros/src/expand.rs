@@ -1,0 +1,269 @@
+//! Writes the function that locks: one call of the runtime, with the body as a future. Nothing can fail here.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Path, ReturnType, Type};
+
+use crate::check::Spec;
+use crate::erase;
+use crate::function::Function;
+use crate::key::Key;
+use crate::mentions::Mentions;
+use crate::options::Value;
+use crate::params::{self, Param};
+use crate::template::{Piece, Placeholder};
+
+// Input:
+//     #[distributed_lock(key = "order:<id>", ttl = "30s", lease = lease)]
+//     async fn pay(id: u64) -> Result<Receipt, OrderError> { BODY }
+//
+// Output, with `::distlock::__private::` before every name that is not the user's:
+//     async fn pay(id: u64) -> Result<Receipt, OrderError> {
+//         let call = Call::new(manager(), KEY, OPTIONS, concat!(module_path!(), "::", "pay"));
+//         let lease = call.lease();
+//         run(call, async move {
+//             let id = id;
+//             let _ = &id;
+//             {
+//                 if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
+//                 BODY
+//             }
+//         })
+//         .await
+//     }
+pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
+    let params = params::name_all(&mut function.sig);
+    let call = call(&function, &params, spec);
+    let output = output(&function);
+    let block = block(&function, &params, spec, output);
+    let Function {
+        attrs, vis, sig, ..
+    } = &function;
+    let private = private(&spec.krate, output);
+    let lease = spec.lease.iter();
+    let or_else = spec.or_else.iter();
+    let run = if spec.or_else.is_some() {
+        "run_or_else"
+    } else {
+        "run"
+    };
+    let run = Ident::new(run, output);
+    let run = quote_spanned!(output=> #private::#run(call, #block #(, #or_else)*).await);
+    quote_spanned! {Span::mixed_site()=>
+        #(#attrs)*
+        #vis #sig {
+            let call = #call;
+            #(let #lease = call.lease();)*
+            #run
+        }
+    }
+}
+
+/// Where the return type stands: the runtime asks something of it, and if that is not given, the error belongs there.
+fn output(function: &Function) -> Span {
+    let span = match &function.sig.output {
+        ReturnType::Default => function.sig.ident.span(),
+        ReturnType::Type(_, ty) => match &**ty {
+            // Of several tokens, a span on stable is the first one's; the last name says more.
+            Type::Path(ty) => ty
+                .path
+                .segments
+                .last()
+                .map_or(ty.span(), |last| last.ident.span()),
+            ty => ty.span(),
+        },
+    };
+    Span::mixed_site().located_at(span)
+}
+
+/// The path to what the runtime keeps for us, as if it stood in `place`: an error about a call starts where its path does.
+fn private(krate: &Path, place: Span) -> TokenStream {
+    let krate = krate.to_token_stream().into_iter().map(|mut token| {
+        token.set_span(token.span().located_at(place));
+        token
+    });
+    quote_spanned!(place=> #(#krate)*::__private)
+}
+
+/// All that is known before the body runs. Nothing of the parameters is moved for it.
+fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
+    let Spec { krate, .. } = spec;
+    let name = function.name().to_string();
+    let manager = manager(spec);
+    let key = key(spec);
+    let options = options(spec);
+    let call = quote_spanned! {Span::mixed_site()=>
+        #krate::__private::Call::new(
+            #manager,
+            #key,
+            #options,
+            #krate::__private::concat!(#krate::__private::module_path!(), "::", #name),
+        )
+    };
+    params::in_view(call, params, &mentions(spec))
+}
+
+/// The body as a future that owns the parameters and has the declared type.
+///
+/// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
+/// dropped, which must be before the parameters are.
+fn block(function: &Function, params: &[Param], spec: &Spec, place: Span) -> TokenStream {
+    let Function {
+        sig, brace, body, ..
+    } = function;
+    let mut mentions = mentions(spec);
+    mentions.add(spec.or_else.to_token_stream());
+    let moves = params::move_all(sig, params, &mentions);
+    let declared = declared(&sig.output, &spec.krate);
+    let mut block = TokenStream::new();
+    brace.surround(&mut block, |tokens| tokens.extend(quote!(#declared #body)));
+    quote_spanned! {place=>
+        async move {
+            #moves
+            #block
+        }
+    }
+}
+
+/// A `return` that is never reached: without it the block would have the type of its first `return` or of its last
+/// expression, and what the declared type coerces or infers would be lost.
+fn declared(output: &ReturnType, krate: &Path) -> TokenStream {
+    let ty = match output {
+        ReturnType::Default => quote!(()),
+        // No value of that type can be returned, and nothing is coerced to it.
+        ReturnType::Type(_, ty) if matches!(**ty, Type::Never(_)) => return TokenStream::new(),
+        ReturnType::Type(_, ty) => {
+            let mut ty = ty.clone();
+            erase::impl_traits(&mut ty);
+            ty.into_token_stream()
+        }
+    };
+    quote_spanned! {Span::mixed_site()=>
+        if let #krate::__private::Option::Some(ret) = #krate::__private::Option::None::<#ty> {
+            return ret;
+        };
+    }
+}
+
+fn manager(Spec { krate, manager, .. }: &Spec) -> TokenStream {
+    match manager {
+        None => quote_spanned!(Span::mixed_site()=> #krate::__private::manager()),
+        Some(manager) => {
+            let place = Span::mixed_site().located_at(manager.span());
+            let private = private(krate, place);
+            quote_spanned!(place=> #private::use_manager(&#manager))
+        }
+    }
+}
+
+// Input:
+//     "order:<order.id>/{shard:02}"
+//
+// Output:
+//     KeyBuilder::new()
+//         .literal("order:")
+//         .value("order.id", format_args!("{}", order.id), Option::Some('/'))
+//         .literal("/")
+//         .value("shard", format_args!("{:02}", shard), Option::None)
+//         .finish()
+fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
+    match key {
+        Key::Expression(expr) => {
+            let place = Span::mixed_site().located_at(expr.span());
+            let private = private(krate, place);
+            quote_spanned!(place=> #private::key_of(&#expr))
+        }
+        Key::Template(pieces) => {
+            let followers = pieces.iter().skip(1).map(Some).chain([None]);
+            let pieces = pieces.iter().zip(followers);
+            let pieces = pieces.map(|(piece, next)| key_piece(krate, piece, next));
+            quote_spanned! {Span::mixed_site()=>
+                #krate::__private::KeyBuilder::new()#(#pieces)*.finish()
+            }
+        }
+    }
+}
+
+fn key_piece(krate: &Path, piece: &Piece, next: Option<&Piece>) -> TokenStream {
+    let mixed = Span::mixed_site();
+    match piece {
+        Piece::Literal(text) => quote_spanned!(mixed=> .literal(#text)),
+        Piece::Placeholder(Placeholder {
+            text, expr, format, ..
+        }) => {
+            let next = match next {
+                Some(Piece::Literal(text)) => text.chars().next(),
+                _ => None,
+            };
+            let none = quote_spanned!(mixed=> #krate::__private::Option::None);
+            let some = |next| quote_spanned!(mixed=> #krate::__private::Option::Some(#next));
+            let next = next.map_or(none, some);
+            quote_spanned!(mixed=> .value(#text, #krate::__private::format_args!(#format, #expr), #next))
+        }
+    }
+}
+
+// Input:
+//     ttl = "30s", retry = self.retry
+//
+// Output:
+//     const { Options::new().ttl(Duration::from_millis(30000)) }.retry(self.retry)
+fn options(Spec { krate, options, .. }: &Spec) -> TokenStream {
+    let mut constant = TokenStream::new();
+    let mut late = TokenStream::new();
+    for (name, value) in options {
+        let name = Ident::new(
+            &name.to_string(),
+            Span::mixed_site().located_at(name.span()),
+        );
+        let part = match value {
+            Value::Expression(_) => &mut late,
+            _ => &mut constant,
+        };
+        let value = option_value(krate, value);
+        part.extend(quote_spanned!(Span::mixed_site()=> .#name(#value)));
+    }
+    quote_spanned! {Span::mixed_site()=>
+        const { #krate::__private::Options::new()#constant }#late
+    }
+}
+
+fn option_value(krate: &Path, value: &Value) -> TokenStream {
+    let mixed = Span::mixed_site();
+    match value {
+        Value::Millis(millis) => {
+            quote_spanned!(mixed=> #krate::__private::Duration::from_millis(#millis))
+        }
+        Value::Count(count) => count.to_token_stream(),
+        Value::Flag(flag) => flag.to_token_stream(),
+        Value::Delays(first, longest) => {
+            quote_spanned!(mixed=> #krate::__private::Backoff::from_millis(#first, #longest))
+        }
+        Value::Cancel => quote_spanned!(mixed=> #krate::__private::OnLost::Cancel),
+        Value::Finish => quote_spanned!(mixed=> #krate::__private::OnLost::Finish),
+        Value::Expression(expr) => expr.to_token_stream(),
+    }
+}
+
+/// The names that are used before the body runs.
+fn mentions(spec: &Spec) -> Mentions {
+    let mut mentions = Mentions::default();
+    mentions.add(spec.manager.to_token_stream());
+    match &spec.key {
+        Key::Expression(expr) => mentions.add(expr.to_token_stream()),
+        Key::Template(pieces) => {
+            for piece in pieces {
+                if let Piece::Placeholder(placeholder) = piece {
+                    mentions.add(placeholder.expr.to_token_stream());
+                }
+            }
+        }
+    }
+    for (_, value) in &spec.options {
+        if let Value::Expression(expr) = value {
+            mentions.add(expr.to_token_stream());
+        }
+    }
+    mentions
+}

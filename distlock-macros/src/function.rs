@@ -1,0 +1,254 @@
+//! The annotated item: an async function, or the reason why it can't be locked.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{
+    AttrStyle, Attribute, Error, FnArg, LitStr, ReturnType, Signature, Token, Type, Visibility,
+    braced, token,
+};
+
+use crate::params;
+
+/// The body is kept as tokens: nothing of ours depends on what is in it.
+pub(crate) struct Function {
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) vis: Visibility,
+    pub(crate) sig: Signature,
+    pub(crate) brace: token::Brace,
+    pub(crate) body: TokenStream,
+}
+
+impl Parse for Function {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let mut attrs = Attribute::parse_outer(input)?;
+        let start = input.fork();
+        let vis = input.parse()?;
+        if !starts_function(input) {
+            return Err(start.error(
+                "`distributed_lock` belongs on an `async fn`; put it on each function to be locked",
+            ));
+        }
+        let sig: Signature = input.parse()?;
+        lockable(&sig, input)?;
+        let body;
+        let brace = braced!(body in input);
+        let inner = Attribute::parse_inner(&body)?;
+        attrs.extend(inner.into_iter().map(outer));
+        let body = body.parse()?;
+        Ok(Self {
+            attrs,
+            vis,
+            sig,
+            brace,
+            body,
+        })
+    }
+}
+
+impl Function {
+    /// The names that an argument of the attribute may use: what the parameters bind.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let patterns = self.sig.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(typed) => Some(&*typed.pat),
+            FnArg::Receiver(_) => None,
+        });
+        let names = patterns.flat_map(params::bindings);
+        names.map(|name| name.to_string()).collect()
+    }
+
+    pub(crate) fn has_params(&self) -> bool {
+        let typed = |input: &FnArg| matches!(input, FnArg::Typed(_));
+        self.sig.inputs.iter().any(typed)
+    }
+
+    pub(crate) fn has_generic(&self, name: &str) -> bool {
+        let mut consts = self.sig.generics.const_params();
+        consts.any(|param| param.ident == name)
+    }
+
+    pub(crate) fn name(&self) -> Ident {
+        self.sig.ident.unraw()
+    }
+}
+
+/// Inside the body it would be an attribute of an inner block, where none may be.
+fn outer(attr: Attribute) -> Attribute {
+    Attribute {
+        style: AttrStyle::Outer,
+        ..attr
+    }
+}
+
+/// Whether `[const] [async] [unsafe] [extern ["abi"]] fn` follows.
+fn starts_function(input: ParseStream<'_>) -> bool {
+    let input = input.fork();
+    let _ = input.parse::<Option<Token![const]>>();
+    let _ = input.parse::<Option<Token![async]>>();
+    let _ = input.parse::<Option<Token![unsafe]>>();
+    if let Ok(Some(_)) = input.parse::<Option<Token![extern]>>() {
+        let _ = input.parse::<Option<LitStr>>();
+    }
+    input.peek(Token![fn])
+}
+
+fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
+    let name = &sig.ident;
+    if let Some(constness) = &sig.constness {
+        let message =
+            "a `const fn` can't wait for a lock; remove `const` and make it an `async fn`";
+        return Err(Error::new_spanned(constness, message));
+    }
+    if let Some(abi) = &sig.abi {
+        let message = format!(
+            "an `extern` function can't be locked; lock an `async fn` that does the work, and call that from `{name}`"
+        );
+        return Err(Error::new_spanned(abi, message));
+    }
+    if sig.asyncness.is_none() {
+        return Err(Error::new_spanned(sig.fn_token, not_async(sig)));
+    }
+    if rest.peek(Token![;]) {
+        let message =
+            format!("`{name}` has no body to lock; put the attribute on its implementations");
+        return Err(Error::new_spanned(sig.fn_token, message));
+    }
+    Ok(())
+}
+
+fn not_async(sig: &Signature) -> String {
+    let name = &sig.ident;
+    if returns_future(&sig.output) {
+        return format!(
+            "functions that return a future are not built yet; write `async fn {name}`"
+        );
+    }
+    format!("only an `async fn` can wait for a lock; write `async fn {name}`")
+}
+
+/// Whether the type looks like `impl Future<..>` or like what `async_trait` makes of an `async fn`, `Pin<Box<..>>`.
+fn returns_future(output: &ReturnType) -> bool {
+    match output {
+        ReturnType::Default => false,
+        ReturnType::Type(_, ty) => match &**ty {
+            Type::ImplTrait(_) => true,
+            Type::Path(ty) => ty
+                .path
+                .segments
+                .last()
+                .is_some_and(|last| last.ident == "Pin"),
+            _ => false,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::Function;
+
+    fn refusal(item: proc_macro2::TokenStream) -> String {
+        match syn::parse2::<Function>(item) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_locked_is_refused_with_what_to_do() {
+        let table = [
+            (
+                quote!(
+                    struct S;
+                ),
+                "belongs on an `async fn`",
+            ),
+            (quote!(unsafe impl S {}), "belongs on an `async fn`"),
+            (
+                quote!(
+                    const X: u8 = 1;
+                ),
+                "belongs on an `async fn`",
+            ),
+            (
+                quote!(
+                    fn f() {}
+                ),
+                "write `async fn f`",
+            ),
+            (
+                quote!(
+                    fn f() -> impl Future<Output = ()> {}
+                ),
+                "return a future",
+            ),
+            (
+                quote!(
+                    fn f() -> Pin<Box<dyn Future>> {}
+                ),
+                "return a future",
+            ),
+            (
+                quote!(
+                    const fn f() {}
+                ),
+                "a `const fn`",
+            ),
+            (
+                quote!(
+                    extern "C" fn f() {}
+                ),
+                "an `extern` function",
+            ),
+            (
+                quote!(
+                    async fn f();
+                ),
+                "no body to lock",
+            ),
+        ];
+        for (item, part) in table {
+            let message = refusal(item.clone());
+            assert!(message.contains(part), "`{item}`: {message}");
+        }
+    }
+
+    #[test]
+    fn attributes_inside_the_body_become_the_functions_own() -> syn::Result<()> {
+        let item = quote!(
+            #[doc = "out"]
+            pub(crate) async unsafe fn f() {
+                #![allow(unused)]
+                1;
+            }
+        );
+        let function: Function = syn::parse2(item)?;
+        assert_eq!(function.attrs.len(), 2);
+        assert_eq!(function.body.to_string(), "1 ;");
+        Ok(())
+    }
+
+    #[test]
+    fn names_are_those_that_the_patterns_bind() -> syn::Result<()> {
+        let item = quote!(
+            async fn f(
+                &self,
+                mut a: A,
+                (b, _): B,
+                C {
+                    d,
+                    e: [f, .., ref g],
+                }: C,
+                h @ I(j): I,
+                r#type: u8,
+                _: K,
+            ) {
+            }
+        );
+        let function: Function = syn::parse2(item)?;
+        let names = ["a", "b", "d", "f", "g", "h", "j", "r#type"];
+        assert_eq!(function.names(), names);
+        Ok(())
+    }
+}

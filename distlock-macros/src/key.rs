@@ -1,0 +1,139 @@
+//! Judges the key: a template against the parameters that it may name, or any expression.
+
+use syn::Expr;
+
+use crate::args::Given;
+use crate::function::Function;
+use crate::mistakes::Mistakes;
+use crate::options::Literal;
+use crate::suggest;
+use crate::template::{self, Piece, Placeholder};
+
+/// The bytes that the fixed parts of a key may take up, because the whole may not be longer.
+const LONGEST: usize = 1024;
+
+pub(crate) enum Key {
+    Template(Vec<Piece>),
+    Expression(Expr),
+}
+
+impl Default for Key {
+    fn default() -> Self {
+        Self::Template(Vec::new())
+    }
+}
+
+pub(crate) fn check(
+    key: Given<Expr>,
+    global: Option<Given<()>>,
+    function: &Function,
+    mistakes: &mut Mistakes,
+) -> Option<Key> {
+    let Some(literal) = Literal::of(&key.value) else {
+        return Some(Key::Expression(key.value));
+    };
+    let Some(text) = literal.string() else {
+        let message = "`key` takes a template, as in `key = \"order:<id>\"`, or an expression";
+        mistakes.under(&key.value, message);
+        return None;
+    };
+    let checked = template::parse(&text.value(), text.span()).and_then(|pieces| {
+        let problems = problems(&pieces, global.is_some(), function);
+        if problems.is_empty() {
+            Ok(pieces)
+        } else {
+            Err(problems)
+        }
+    });
+    match checked {
+        Ok(pieces) => {
+            if let (Some(global), Some(placeholder)) = (global, placeholders(&pieces).next()) {
+                mistakes.under(&global.name, not_global(placeholder));
+            }
+            Some(Key::Template(pieces))
+        }
+        Err(problems) => {
+            for problem in problems {
+                mistakes.under(text, problem);
+            }
+            None
+        }
+    }
+}
+
+fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
+    pieces.iter().filter_map(|piece| match piece {
+        Piece::Placeholder(placeholder) => Some(placeholder),
+        Piece::Literal(_) => None,
+    })
+}
+
+fn not_global(placeholder: &Placeholder) -> String {
+    let shown = &placeholder.shown;
+    format!(
+        "`global` means one lock for all arguments, but the key has the placeholder `{shown}`; remove one of the two"
+    )
+}
+
+/// What is wrong with a template that is well formed.
+fn problems(pieces: &[Piece], global: bool, function: &Function) -> Vec<String> {
+    let mut problems = Vec::new();
+    let fixed = pieces.iter().map(|piece| match piece {
+        Piece::Literal(text) => text.len(),
+        Piece::Placeholder(_) => 0,
+    });
+    let fixed: usize = fixed.sum();
+    if fixed > LONGEST {
+        problems.push(format!(
+            "the key is too long; it has {fixed} bytes, and at most {LONGEST} are allowed"
+        ));
+    }
+    if pieces.is_empty() {
+        problems
+            .push("the key is empty; say what is locked, as in `key = \"order:<id>\"`".to_owned());
+    } else if placeholders(pieces).next().is_none() && function.has_params() && !global {
+        problems.push(one_for_all(function));
+    }
+    for placeholder in placeholders(pieces) {
+        problems.extend(unknown_names(placeholder, function));
+    }
+    problems
+}
+
+fn one_for_all(function: &Function) -> String {
+    let names = function.names();
+    let example = names.first().map_or("id", String::as_str);
+    let known = known(&names);
+    format!(
+        "the key has no placeholder, so all calls would take the same lock, whatever their arguments; {known}: name one, \
+         as in `<{example}>`, or add `global` if one lock is meant"
+    )
+}
+
+fn unknown_names(placeholder: &Placeholder, function: &Function) -> Vec<String> {
+    let names = function.names();
+    let variables = placeholder.variables();
+    let unknown = variables.iter().filter(|name| match name.as_str() {
+        "self" => function.sig.receiver().is_none(),
+        name => !names.iter().any(|known| known == name) && !function.has_generic(name),
+    });
+    unknown
+        .map(|name| unknown_name(name, placeholder, &names))
+        .collect()
+}
+
+fn unknown_name(name: &str, placeholder: &Placeholder, names: &[String]) -> String {
+    let guess = suggest::nearest(name, names.iter().map(String::as_str));
+    let guess = guess.map(|meant| format!("; did you mean `{meant}`?"));
+    let (guess, shown, known) = (guess.unwrap_or_default(), &placeholder.shown, known(names));
+    format!("there is no `{name}` for the placeholder `{shown}` in the key ({known}){guess}")
+}
+
+fn known(names: &[String]) -> String {
+    let list: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match list.as_slice() {
+        [] => "the function has no parameter with a name".to_owned(),
+        [name] => format!("the only parameter is {name}"),
+        names => format!("the parameters are {}", names.join(", ")),
+    }
+}

@@ -1,0 +1,186 @@
+//! The parameters, and how they get into the locked body.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote};
+use syn::spanned::Spanned;
+use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature};
+
+use crate::mentions::Mentions;
+
+/// A parameter other than `self`.
+pub(crate) struct Param {
+    /// Those of its attributes that matter for a `let`.
+    attrs: Vec<Attribute>,
+    /// The name that the signature binds: the user's own, or one of ours in place of a pattern.
+    ident: Ident,
+    pat: Pat,
+}
+
+// Input:
+//     (&mut self, id: u64, mut total: Cents, (from, _): Pair, _: Audit)
+//
+// Output:
+//     (&mut self, id: u64, total: Cents, __arg3: Pair, __arg4: Audit)
+//
+/// Gives every parameter a name to move it by, and returns what each was before.
+pub(crate) fn name_all(sig: &mut Signature) -> Vec<Param> {
+    let mut params = Vec::new();
+    for (position, input) in sig.inputs.iter_mut().enumerate() {
+        if let FnArg::Typed(typed) = input {
+            params.push(name(position, typed));
+        }
+    }
+    params
+}
+
+fn name(position: usize, typed: &mut PatType) -> Param {
+    let span = Span::mixed_site().located_at(typed.pat.span());
+    let ours = || format_ident!("__arg{position}", span = span);
+    let ident = plain(&typed.pat).cloned().unwrap_or_else(ours);
+    let attrs = attributes_of_let(&mut typed.attrs);
+    let named = Pat::Ident(PatIdent {
+        attrs: Vec::new(),
+        by_ref: None,
+        mutability: None,
+        ident: ident.clone(),
+        subpat: None,
+    });
+    let pat = std::mem::replace(&mut *typed.pat, named);
+    Param { attrs, ident, pat }
+}
+
+/// The name of `id` or `mut id`. A leading `_` says that the name won't be used, which moving it would belie; and
+/// a capital may be a unit struct, which binds nothing.
+fn plain(pat: &Pat) -> Option<&Ident> {
+    let Pat::Ident(pat) = pat else { return None };
+    let text = pat.ident.to_string();
+    let usable = text.starts_with(|first: char| first != '_' && !first.is_uppercase());
+    (usable && pat.by_ref.is_none() && pat.subpat.is_none()).then_some(&pat.ident)
+}
+
+/// `#[cfg]` and lint levels hold for the `let` as for the parameter; what `#[expect]` waits for is at the `let` alone.
+fn attributes_of_let(attrs: &mut Vec<Attribute>) -> Vec<Attribute> {
+    let of_let = |attr: &&Attribute| {
+        let names = [
+            "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect",
+        ];
+        names.iter().any(|name| attr.path().is_ident(name))
+    };
+    let copies = attrs.iter().filter(of_let).cloned().collect();
+    attrs.retain(|attr| !attr.path().is_ident("expect"));
+    copies
+}
+
+// Input:
+//     async fn pay(&self, id: u64, mut total: Cents, (from, _): Pair)      with `id` in the key
+//
+// Output:
+//     let _ = &self;
+//     let id = id;
+//     let _ = &id;
+//     let mut total = total;
+//     let __arg3 = __arg3;
+//     let (from, _) = __arg3;
+//
+/// Moves all parameters into the block, in order and whole, as rustc does for every async function. So they are
+/// dropped in the plain function's order, and with the body, before the lock is released.
+///
+/// What the attribute's arguments mention is touched: it is used, and must not be called unused.
+pub(crate) fn move_all(sig: &Signature, params: &[Param], mentions: &Mentions) -> TokenStream {
+    // `self` can't be bound again; naming it captures it, and captures are dropped after the locals, as `self` is.
+    let receiver = sig.receiver().map(|receiver| receiver.self_token);
+    let receiver = receiver.map(|this| quote!(let _ = &#this;));
+    let moves = params.iter().map(|param| move_one(param, mentions));
+    quote!(#receiver #(#moves)*)
+}
+
+fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
+    let Param { attrs, ident, pat } = param;
+    let attrs = quote!(#(#attrs)*);
+    // What a pattern leaves unbound must move, too.
+    let whole = plain(pat)
+        .is_none()
+        .then(|| quote!(#attrs let #ident = #ident;));
+    let names = bindings(pat);
+    let touched = warned_of(&names).filter(|name| mentions.contains(name));
+    quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
+}
+
+// Input:
+//     Call::new(manager(), KeyBuilder::new().value("from", format_args!("{}", from), None).finish(), ..)
+//
+// Output:
+//     loop {
+//         match __arg3 {
+//             (from, _) if { if true { let _ = &from; break Call::new(..) } false } => loop {},
+//             _ => {}
+//         }
+//     }
+//
+/// Lets `value` see the bindings of patterns, with their own types, before anything moves: a guard looks at what
+/// its pattern binds, and moves nothing. It always breaks out with the value, and says so in a way that makes no
+/// code unreachable; its arm is never entered. Only patterns that `value` mentions are wrapped around it.
+pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions) -> TokenStream {
+    params.iter().rev().fold(value, |value, param| {
+        let names = bindings(&param.pat);
+        let seen = names.iter().any(|name| mentions.contains(name));
+        if plain(&param.pat).is_some() || !seen {
+            return value;
+        }
+        let ident = &param.ident;
+        let touched = warned_of(&names);
+        let mut pat = param.pat.clone();
+        walk(&mut pat, &mut |binding| binding.mutability = None);
+        quote! {
+            loop {
+                match #ident {
+                    #pat if { if true { #(let _ = &#touched;)* break #value } false } => loop {},
+                    _ => {}
+                }
+            }
+        }
+    })
+}
+
+/// Those of the names that the compiler would call unused. The others must not be used behind the user's back.
+fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
+    names
+        .iter()
+        .filter(|name| !name.to_string().starts_with('_'))
+}
+
+/// The names that a pattern binds.
+pub(crate) fn bindings(pat: &Pat) -> Vec<Ident> {
+    let mut names = Vec::new();
+    walk(&mut pat.clone(), &mut |binding| {
+        names.push(binding.ident.clone());
+    });
+    names.dedup();
+    // An unqualified constant or unit struct looks like a binding, but is spelled like a type.
+    names.retain(|name| !name.to_string().starts_with(char::is_uppercase));
+    names
+}
+
+fn walk(pat: &mut Pat, visit: &mut dyn FnMut(&mut PatIdent)) {
+    let mut inner: Vec<&mut Pat> = match pat {
+        Pat::Ident(binding) => {
+            visit(binding);
+            binding
+                .subpat
+                .iter_mut()
+                .map(|(_, pat)| &mut **pat)
+                .collect()
+        }
+        Pat::Or(pat) => pat.cases.iter_mut().collect(),
+        Pat::Paren(pat) => vec![&mut *pat.pat],
+        Pat::Reference(pat) => vec![&mut *pat.pat],
+        Pat::Slice(pat) => pat.elems.iter_mut().collect(),
+        Pat::Struct(pat) => pat.fields.iter_mut().map(|field| &mut *field.pat).collect(),
+        Pat::Tuple(pat) => pat.elems.iter_mut().collect(),
+        Pat::TupleStruct(pat) => pat.elems.iter_mut().collect(),
+        _ => Vec::new(),
+    };
+    for pat in &mut inner {
+        walk(pat, visit);
+    }
+}
