@@ -15,15 +15,17 @@ use crate::{LockError, events};
 ///
 /// If the future is dropped, a key that a request under way sets is freed behind it.
 pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
-    core.ensure_open()?;
+    let call = core.enter()?;
     let started = Time::now();
-    let mut pauses = hold.terms.backoff.pauses();
+    let mut pauses = None;
     let mut claim =
-        Claim { core: &core, hold: &hold, attempts: 0, in_flight: false, unknown: false, routes: Vec::new() };
+        Claim { core: &call.core, hold: &hold, attempts: 0, in_flight: false, unknown: false, routes: Vec::new() };
     loop {
-        let refusal = match core.unless_closing(claim.attempt()).await? {
-            // Granted while the manager was closed: dropping the guard gives it back.
-            Ok(granted) => return core.ensure_open().map(|()| granted),
+        let refusal = match claim.attempt().await {
+            Ok(strays) => {
+                drop(claim);
+                return Ok(LockGuard::new(call, hold, strays));
+            }
             Err(refusal) => refusal,
         };
         let last = claim.attempts > u64::from(hold.terms.retry) || refusal.is_lasting();
@@ -31,8 +33,8 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
         if last {
             return Err(refusal.into_error(&hold, claim.attempts, Time::now().saturating_since(started)));
         }
-        let pause = pauses.next(refusal.remaining());
-        core.unless_closing(tokio::time::sleep(pause)).await?;
+        let pause = pauses.get_or_insert_with(|| hold.terms.backoff.pauses()).next(refusal.remaining());
+        call.core.unless_closing(tokio::time::sleep(pause)).await?;
     }
 }
 
@@ -48,7 +50,8 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    async fn attempt(&mut self) -> Result<LockGuard, Refusal> {
+    /// Tries once. A grant comes with the ways of earlier attempts that may still set the key, if there are any.
+    async fn attempt(&mut self) -> Result<Option<Vec<Arc<dyn Route>>>, Refusal> {
         let attempt = if self.attempts == 0 { Attempt::First } else { Attempt::Repeated };
         self.attempts += 1;
         self.in_flight = true;
@@ -81,11 +84,10 @@ impl Claim<'_> {
         }
     }
 
-    fn granted(&mut self, sent: Time) -> LockGuard {
+    fn granted(&mut self, sent: Time) -> Option<Vec<Arc<dyn Route>>> {
         self.core.watchdog().watch(self.hold, sent);
         events::acquired(self.hold, self.attempts);
-        let strays = std::mem::take(&mut self.unknown).then(|| std::mem::take(&mut self.routes));
-        LockGuard::new(self.core.clone(), self.hold.clone(), strays)
+        std::mem::take(&mut self.unknown).then(|| std::mem::take(&mut self.routes))
     }
 }
 

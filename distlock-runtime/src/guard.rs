@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backend::{BackendError, Released, Route};
 use crate::hold::Hold;
-use crate::manager::Core;
+use crate::manager::Entered;
 use crate::{LockError, LostReason, events};
 
 /// A lock that is held. Dropping it frees the lock without blocking, from any thread, inside or outside a runtime.
@@ -24,19 +24,18 @@ use crate::{LockError, LostReason, events};
 /// ```
 #[must_use = "the lock is freed as soon as its guard is dropped"]
 pub struct LockGuard {
-    core: Arc<Core>,
     lease: Lease,
     /// The ways of earlier attempts of this call that have had no answer, and may still set the key.
     strays: Option<Vec<Arc<dyn Route>>>,
     /// Whether the key is known to be free of us.
     freed: bool,
+    call: Entered,
 }
 
 impl LockGuard {
     /// Takes over a lock that was granted, and is watched.
-    pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>, strays: Option<Vec<Arc<dyn Route>>>) -> LockGuard {
-        core.begin_hold();
-        LockGuard { core, lease: Lease { hold }, strays, freed: false }
+    pub(crate) fn new(call: Entered, hold: Arc<Hold>, strays: Option<Vec<Arc<dyn Route>>>) -> LockGuard {
+        LockGuard { lease: Lease { hold }, strays, freed: false, call }
     }
 
     /// The lease under which the lock is held.
@@ -73,10 +72,10 @@ impl LockGuard {
     /// Frees the lock. What this leaves undone is done when the guard is dropped.
     pub(crate) async fn free(&mut self) -> Result<(), NotFreed> {
         let hold = &self.lease.hold;
-        self.core.watchdog().unwatch(hold);
+        self.call.core.watchdog().unwatch(hold);
         let timeout = hold.terms.command_timeout.min(hold.remaining());
         hold.end().map_err(NotFreed::Lost)?;
-        let released = self.core.backend().release(hold.entry_within(timeout)).await;
+        let released = self.call.core.backend().release(hold.entry_within(timeout)).await;
         match released {
             Ok(released) => {
                 self.freed = true;
@@ -104,7 +103,7 @@ pub(crate) enum NotFreed {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let hold = &self.lease.hold;
-        let watchdog = self.core.watchdog();
+        let watchdog = self.call.core.watchdog();
         if !self.freed {
             watchdog.unwatch(hold);
             if hold.end() != Err(LostReason::Gone) {
@@ -114,7 +113,6 @@ impl Drop for LockGuard {
         if let Some(routes) = self.strays.take() {
             watchdog.free_stray(hold, routes);
         }
-        self.core.end_hold();
     }
 }
 

@@ -112,8 +112,9 @@ pub(crate) struct Core {
     defaults: Defaults,
     watchdog: Watchdog,
     closing: AtomicBool,
-    holds: AtomicUsize,
-    /// Told of the closing and, from then on, of each hold that ends.
+    /// How many calls are under way: acquiring, holding or releasing.
+    calls: AtomicUsize,
+    /// Told of the closing and, from then on, of each call that ends.
     changed: Notify,
 }
 
@@ -126,7 +127,7 @@ impl Core {
             defaults,
             watchdog,
             closing: AtomicBool::new(false),
-            holds: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
             changed: Notify::new(),
         }
     }
@@ -156,7 +157,7 @@ impl Core {
 
     pub(crate) fn ensure_open(&self) -> Result<(), LockError> {
         self.watchdog.ensure_running()?;
-        if self.closing.load(Ordering::Acquire) { Err(LockError::ShuttingDown) } else { Ok(()) }
+        if self.closing.load(Ordering::SeqCst) { Err(LockError::ShuttingDown) } else { Ok(()) }
     }
 
     /// Waits for `future`, or for the manager's end.
@@ -175,19 +176,17 @@ impl Core {
         .await
     }
 
-    pub(crate) fn begin_hold(&self) {
-        self.holds.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn end_hold(&self) {
-        self.holds.fetch_sub(1, Ordering::AcqRel);
-        if self.closing.load(Ordering::Acquire) {
-            self.changed.notify_waiters();
-        }
+    /// Counts a call in, if the manager takes any.
+    pub(crate) fn enter(self: Arc<Self>) -> Result<Entered, LockError> {
+        // In this order: a shutdown that this misses counts this call.
+        let entered = Entered { core: self };
+        entered.core.calls.fetch_add(1, Ordering::SeqCst);
+        entered.core.ensure_open()?;
+        Ok(entered)
     }
 
     async fn shutdown(&self, deadline: Duration) {
-        self.closing.store(true, Ordering::Release);
+        self.closing.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
         let _ = timeout(deadline, self.idle()).await;
 
@@ -199,15 +198,30 @@ impl Core {
         let _ = timeout(GRACE, self.watchdog.settled()).await;
     }
 
-    /// Returns once nothing is held.
+    /// Returns once no call is under way.
     async fn idle(&self) {
         loop {
             let mut changed = pin!(self.changed.notified());
             changed.as_mut().enable();
-            if self.holds.load(Ordering::Acquire) == 0 {
+            if self.calls.load(Ordering::SeqCst) == 0 {
                 return;
             }
             changed.await;
+        }
+    }
+}
+
+/// A call that is counted, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.core.calls.fetch_sub(1, Ordering::SeqCst);
+        if self.core.closing.load(Ordering::SeqCst) {
+            self.core.changed.notify_waiters();
         }
     }
 }

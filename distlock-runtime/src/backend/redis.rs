@@ -60,11 +60,13 @@ impl RedisBackend {
             Err(Plain::Failed(error)) => Err(error),
             Err(Plain::Unsupported) => {
                 self.old.store(true, Ordering::Relaxed);
-                live.acquire_again(entry).await
+                Box::pin(live.acquire_again(entry)).await
             }
             // The server, or something on the way to it, may have closed the connection while it was idle. That is no
             // failed attempt, so the caller is not troubled with it.
-            Err(Plain::Broken) => self.acquire_again(entry, route).await.map_err(BackendError::after_unanswered),
+            Err(Plain::Broken) => {
+                Box::pin(self.acquire_again(entry, route)).await.map_err(BackendError::after_unanswered)
+            }
         }
     }
 

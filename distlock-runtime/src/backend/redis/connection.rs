@@ -37,9 +37,14 @@ impl Connections {
     /// Nothing was sent if it fails.
     pub(super) async fn get(self: &Arc<Self>) -> Result<Arc<Live>, BackendError> {
         let slot = self.slot()?;
-        if let Some(live) = slot.usable() {
-            return Ok(live);
+        match slot.usable() {
+            Some(live) => Ok(live),
+            // In a box, since to connect takes a large future, which every command would otherwise carry with it.
+            None => Box::pin(self.connect(&slot)).await,
         }
+    }
+
+    async fn connect(&self, slot: &Slot) -> Result<Arc<Live>, BackendError> {
         match tokio::time::timeout(self.connect_timeout, slot.connect(self)).await {
             Ok(connected) => connected.map_err(|error| explain_connect(error, &self.site.address)),
             Err(_) => Err(BackendError::passing(format!(

@@ -1,0 +1,239 @@
+//! What an uncontended lock costs: acquire and release through the attribute, against the same two commands written by
+//! hand on the same type of connection; and in memory, against the backend called by hand.
+//!
+//! `cargo bench --bench uncontended` starts a `redis-server` of its own, or uses the one that `REDIS_URL` names. The two
+//! sides take turns in one run, round by round, and each round gives a ratio: the machine's moods hit both. Above 1.00 the
+//! attribute is the faster one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a bench may end by a panic"
+)]
+#![allow(clippy::cast_precision_loss, reason = "counts of a few thousand are shown as decimals")]
+
+use std::alloc::System;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use distlock::backend::{Acquired, Attempt, Backend, Entry, MemoryBackend, Released};
+use distlock::{LockError, LockManager, distributed_lock};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion};
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+const ROUNDS: usize = 41;
+const TTL: Duration = Duration::from_secs(30);
+
+#[distributed_lock(key = "order:<id>", ttl = "30s")]
+async fn locked(id: usize) -> Result<usize, LockError> {
+    Ok(id)
+}
+
+/// The two commands by hand: what someone writes who needs nothing but an expiry and a release that compares.
+#[derive(Clone)]
+struct ByHand {
+    connection: MultiplexedConnection,
+    script: String,
+}
+
+impl ByHand {
+    async fn connect(url: &str) -> ByHand {
+        let info = url.into_connection_info().unwrap();
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true)).set_redis_settings(settings);
+        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(1)));
+        let client = Client::open(info).unwrap();
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
+        let source = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+        let script = redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await.unwrap();
+        ByHand { connection, script }
+    }
+
+    async fn cycle(&mut self, id: usize) {
+        let key = format!("hand:{{order:{id}}}");
+        let token = uuid::Uuid::new_v4().to_string();
+        let mut set = redis::cmd("SET");
+        set.arg(&key).arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
+        let granted: bool = set.query_async(&mut self.connection).await.unwrap();
+        assert!(granted);
+        let mut release = redis::cmd("EVALSHA");
+        release.arg(&self.script).arg(1).arg(&key).arg(&token);
+        let freed: u32 = release.query_async(&mut self.connection).await.unwrap();
+        assert_eq!(freed, 1);
+    }
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    let server = Server::start();
+    let hand = ByHand::connect(&server.url).await;
+    let locks = LockManager::connect(&server.url).await.expect("the server is there");
+    println!("acquire and release, {ROUNDS} rounds each, attribute / by hand (higher is better):");
+    for (tasks, cycles) in [(1, 1_000), (64, 100)] {
+        let attribute = || rounds_of(tasks, cycles, locks.clone());
+        let by_hand = || hand_rounds(tasks, cycles, hand.clone());
+        compare("redis", tasks, tasks * cycles, attribute, by_hand).await;
+    }
+    let memory = LockManager::in_memory();
+    let backend = std::sync::Arc::new(MemoryBackend::new());
+    for (tasks, cycles) in [(1, 20_000), (64, 500)] {
+        let attribute = || rounds_of(tasks, cycles, memory.clone());
+        let by_hand = || memory_rounds(tasks, cycles, backend.clone());
+        compare("memory", tasks, tasks * cycles, attribute, by_hand).await;
+    }
+    allocations(&locks, hand).await;
+}
+
+/// Lets the two sides take turns, and prints the median of the ratios with the fastest and the slowest round.
+async fn compare<A, B>(what: &str, tasks: usize, cycles: usize, ours: impl Fn() -> A, floor: impl Fn() -> B)
+where
+    A: Future<Output = Duration>,
+    B: Future<Output = Duration>,
+{
+    // Connections, caches and the allocator warm up.
+    ours().await;
+    floor().await;
+    let mut ratios = Vec::new();
+    let (mut our_times, mut floor_times) = (Vec::new(), Vec::new());
+    for round in 0..ROUNDS {
+        // Who goes first changes, too.
+        let (ours, floor) = if round % 2 == 0 {
+            let ours = ours().await;
+            (ours, floor().await)
+        } else {
+            let floor = floor().await;
+            (ours().await, floor)
+        };
+        ratios.push(floor.as_secs_f64() / ours.as_secs_f64());
+        our_times.push(ours.as_secs_f64() * 1e6 / cycles as f64);
+        floor_times.push(floor.as_secs_f64() * 1e6 / cycles as f64);
+    }
+    let ((ratio, low, high), (ours, ..), (floor, ..)) = (spread(ratios), spread(our_times), spread(floor_times));
+    println!(
+        "  {what:>6}, {tasks:>2} tasks: {ratio:.3} (from {low:.3} to {high:.3}); {ours:.2} us against {floor:.2} us a cycle"
+    );
+}
+
+fn spread(mut values: Vec<f64>) -> (f64, f64, f64) {
+    values.sort_by(f64::total_cmp);
+    (values[values.len() / 2], values[0], values[values.len() - 1])
+}
+
+async fn rounds_of(tasks: usize, cycles: usize, locks: LockManager) -> Duration {
+    timed(tasks, move |task| {
+        let locks = locks.clone();
+        async move {
+            let work = async {
+                for _ in 0..cycles {
+                    locked(task).await.unwrap();
+                }
+            };
+            locks.scope(work).await;
+        }
+    })
+    .await
+}
+
+async fn hand_rounds(tasks: usize, cycles: usize, hand: ByHand) -> Duration {
+    timed(tasks, move |task| {
+        let mut hand = hand.clone();
+        async move {
+            for _ in 0..cycles {
+                hand.cycle(task).await;
+            }
+        }
+    })
+    .await
+}
+
+async fn memory_rounds(tasks: usize, cycles: usize, backend: std::sync::Arc<MemoryBackend>) -> Duration {
+    timed(tasks, move |task| {
+        let backend = backend.clone();
+        async move {
+            for _ in 0..cycles {
+                let (key, token) = (format!("order:{task}"), uuid::Uuid::new_v4().to_string());
+                let entry = Entry::new(&key, &token, TTL, TTL);
+                let granted = backend.acquire(entry, Attempt::First, &mut None).await.unwrap();
+                assert_eq!(granted, Acquired::Granted);
+                assert_eq!(backend.release(entry).await.unwrap(), Released::Freed);
+            }
+        }
+    })
+    .await
+}
+
+async fn timed<F: Future<Output = ()> + Send + 'static>(tasks: usize, task: impl Fn(usize) -> F) -> Duration {
+    let begin = Instant::now();
+    let tasks: Vec<_> = (0..tasks).map(|id| tokio::spawn(task(id))).collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    begin.elapsed()
+}
+
+/// Counts on one task. Whatever else the process allocates meanwhile counts too, which is next to nothing.
+async fn allocations(locks: &LockManager, mut hand: ByHand) {
+    const CYCLES: usize = 1_000;
+    let region = Region::new(ALLOCATOR);
+    for _ in 0..CYCLES {
+        hand.cycle(0).await;
+    }
+    let by_hand = region.change();
+    let ours = locks
+        .scope(async {
+            let region = Region::new(ALLOCATOR);
+            for _ in 0..CYCLES {
+                locked(0).await.unwrap();
+            }
+            region.change()
+        })
+        .await;
+    let per_call = |stats: stats_alloc::Stats| {
+        let count = (stats.allocations + stats.reallocations) as f64 / CYCLES as f64;
+        (count, stats.bytes_allocated as f64 / CYCLES as f64)
+    };
+    let ((ours, our_bytes), (hand, hand_bytes)) = (per_call(ours), per_call(by_hand));
+    println!(
+        "allocations a call: {ours:.1} ({our_bytes:.0} bytes) through the attribute, {hand:.1} ({hand_bytes:.0} bytes) by hand"
+    );
+}
+
+/// A server for this run, unless there is one already.
+struct Server {
+    url: String,
+    process: Option<Child>,
+}
+
+impl Server {
+    fn start() -> Server {
+        if let Ok(url) = std::env::var("REDIS_URL") {
+            return Server { url, process: None };
+        }
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let process = Command::new("redis-server")
+            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is installed (`cargo xtask needs` does it)");
+        while std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
+            std::thread::yield_now();
+        }
+        Server { url: format!("redis://127.0.0.1:{port}"), process: Some(process) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+    }
+}
