@@ -18,18 +18,13 @@ pub(crate) fn millis(text: &str) -> Result<u64, String> {
 pub(crate) fn delays(text: &str) -> Result<(u64, u64), String> {
     let Some((first, longest)) = text.split_once("..") else {
         let text = text.trim();
-        return Err(format!(
-            "lacks the longest delay; write both, as in `\"{text}..800ms\"`"
-        ));
+        return Err(format!("lacks the longest delay; write both, as in `\"{text}..800ms\"`"));
     };
-    let named =
-        |part: &str| millis(part).map_err(|problem| format!("is wrong: `{part}` {problem}"));
+    let named = |part: &str| millis(part).map_err(|problem| format!("is wrong: `{part}` {problem}"));
     let (first, longest) = (named(first)?, named(longest)?);
     match () {
         () if first < 1 => Err("starts too low; the first delay is at least 1ms".to_owned()),
-        () if longest < first => {
-            Err("is the wrong way round; the first delay is the shorter one".to_owned())
-        }
+        () if longest < first => Err("is the wrong way round; the first delay is the shorter one".to_owned()),
         () if longest > DAY => Err("is out of range; no delay is longer than 24h".to_owned()),
         () => Ok((first, longest)),
     }
@@ -55,13 +50,7 @@ mod tests {
 
     #[test]
     fn durations_are_sums_of_units() {
-        let table = [
-            ("30s", 30_000),
-            ("1m 30s", 90_000),
-            ("500ms", 500),
-            ("1.5s", 1_500),
-            ("24h", DAY),
-        ];
+        let table = [("30s", 30_000), ("1m 30s", 90_000), ("500ms", 500), ("1.5s", 1_500), ("24h", DAY)];
         for (text, expected) in table {
             assert_eq!(millis(text), Ok(expected), "for `{text}`");
         }

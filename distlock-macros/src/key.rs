@@ -39,11 +39,7 @@ pub(crate) fn check(
     };
     let checked = template::parse(&text.value(), text.span()).and_then(|pieces| {
         let problems = problems(&pieces, global.is_some(), function);
-        if problems.is_empty() {
-            Ok(pieces)
-        } else {
-            Err(problems)
-        }
+        if problems.is_empty() { Ok(pieces) } else { Err(problems) }
     });
     match checked {
         Ok(pieces) => {
@@ -84,13 +80,10 @@ fn problems(pieces: &[Piece], global: bool, function: &Function) -> Vec<String> 
     });
     let fixed: usize = fixed.sum();
     if fixed > LONGEST {
-        problems.push(format!(
-            "the key is too long; it has {fixed} bytes, and at most {LONGEST} are allowed"
-        ));
+        problems.push(format!("the key is too long; it has {fixed} bytes, and at most {LONGEST} are allowed"));
     }
     if pieces.is_empty() {
-        problems
-            .push("the key is empty; say what is locked, as in `key = \"order:<id>\"`".to_owned());
+        problems.push("the key is empty; say what is locked, as in `key = \"order:<id>\"`".to_owned());
     } else if placeholders(pieces).next().is_none() && function.has_params() && !global {
         problems.push(one_for_all(function));
     }
@@ -117,9 +110,7 @@ fn unknown_names(placeholder: &Placeholder, function: &Function) -> Vec<String> 
         "self" => function.sig.receiver().is_none(),
         name => !names.iter().any(|known| known == name) && !function.has_generic(name),
     });
-    unknown
-        .map(|name| unknown_name(name, placeholder, &names))
-        .collect()
+    unknown.map(|name| unknown_name(name, placeholder, &names)).collect()
 }
 
 fn unknown_name(name: &str, placeholder: &Placeholder, names: &[String]) -> String {

@@ -28,22 +28,12 @@ pub(crate) struct Placeholder {
 ///
 /// The expressions get the span of the literal, and with it its view of the function's parameters.
 pub(crate) fn parse(template: &str, span: Span) -> Result<Vec<Piece>, Vec<String>> {
-    let mut parser = Parser {
-        rest: template,
-        span,
-        literal: String::new(),
-        pieces: Vec::new(),
-        problems: Vec::new(),
-    };
+    let mut parser = Parser { rest: template, span, literal: String::new(), pieces: Vec::new(), problems: Vec::new() };
     while let Some(first) = parser.rest.chars().next() {
         parser.step(first);
     }
     parser.end_literal();
-    if parser.problems.is_empty() {
-        Ok(parser.pieces)
-    } else {
-        Err(parser.problems)
-    }
+    if parser.problems.is_empty() { Ok(parser.pieces) } else { Err(parser.problems) }
 }
 
 struct Parser<'a> {
@@ -110,12 +100,7 @@ impl<'a> Parser<'a> {
                 Err(error) => return Err(no_expression(&shown, &error)),
             },
         };
-        Ok(Placeholder {
-            text: text.to_owned(),
-            shown,
-            expr,
-            format: LitStr::new(&format, self.span),
-        })
+        Ok(Placeholder { text: text.to_owned(), shown, expr, format: LitStr::new(&format, self.span) })
     }
 
     fn expression(&self, text: &str) -> syn::Result<Expr> {

@@ -66,26 +66,18 @@ fn what_is_wrong_with_a_template_is_named() {
     ];
     for (template, part) in table {
         let problems = shown(template).err().unwrap_or_default();
-        assert!(
-            problems.iter().any(|problem| problem.contains(part)),
-            "`{template}`: {problems:?}"
-        );
+        assert!(problems.iter().any(|problem| problem.contains(part)), "`{template}`: {problems:?}");
     }
 }
 
 #[test]
 fn all_problems_of_a_template_are_reported() {
-    assert_eq!(
-        shown("<>:<a><b>:}").map_err(|problems| problems.len()),
-        Err(3)
-    );
+    assert_eq!(shown("<>:<a><b>:}").map_err(|problems| problems.len()), Err(3));
 }
 
 #[test]
 fn formats_are_those_of_the_standard_library() {
-    for format in [
-        "?", "04", "#?", "x?", "*^8", "<", "<<4", ".2", "+8.3e", "é>3", "#010x",
-    ] {
+    for format in ["?", "04", "#?", "x?", "*^8", "<", "<<4", ".2", "+8.3e", "é>3", "#010x"] {
         assert!(is_format(format), "`{format}`");
     }
     for format in ["", "p", "zz", ".", ".*", "4$", "w$", "4 ", "??"] {
