@@ -119,8 +119,9 @@ impl Args {
             return Err(Error::new_spanned(name, message));
         }
         if text == "global" {
-            flag(name, input)?;
+            // With a value it is meant, too, and the key must not be told that it lacks a placeholder.
             self.global.fill(name.clone(), (), &mut self.mistakes);
+            flag(name, input)?;
         } else if let Some(slot) = self.slot(&text) {
             let mut mistakes = Mistakes::default();
             slot.fill(name.clone(), value(name, input)?, &mut mistakes);

@@ -17,8 +17,7 @@ pub(crate) fn millis(text: &str) -> Result<u64, String> {
 /// The first and the longest delay of `"50ms..800ms"`.
 pub(crate) fn delays(text: &str) -> Result<(u64, u64), String> {
     let Some((first, longest)) = text.split_once("..") else {
-        let text = text.trim();
-        return Err(format!("lacks the longest delay; write both, as in `\"{text}..800ms\"`"));
+        return Err("lacks the longest delay; write both, as in `\"50ms..800ms\"`".to_owned());
     };
     let named = |part: &str| millis(part).map_err(|problem| format!("is wrong: `{part}` {problem}"));
     let (first, longest) = (named(first)?, named(longest)?);
@@ -39,8 +38,8 @@ fn problem(text: &str, error: &DurationError) -> String {
             format!("has the unknown unit `{unit}`; write `ms`, `s`, `m` or `h`")
         }
         DurationError::NumberOverflow => "is out of range".to_owned(),
-        _ if text.trim_start().starts_with('-') => "is negative".to_owned(),
-        _ => "is not a duration; write one as in `\"30s\"` or `\"1m 30s\"`".to_owned(),
+        _ if text.trim_start().starts_with('-') => "can't be negative; write it as in `\"30s\"`".to_owned(),
+        _ => "is not a duration; write it as in `\"30s\"` or `\"1m 30s\"`".to_owned(),
     }
 }
 
@@ -63,7 +62,7 @@ mod tests {
             ("1m 30", "lacks a unit"),
             ("30 parsecs", "unknown unit `parsecs`"),
             ("1500us", "whole number of milliseconds"),
-            ("-5s", "is negative"),
+            ("-5s", "can't be negative"),
             ("", "is not a duration"),
             ("soon", "is not a duration"),
             ("99999999999999999999s", "out of range"),

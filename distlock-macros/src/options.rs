@@ -136,9 +136,11 @@ pub(crate) fn on_lost(value: &Expr) -> Result<Value, String> {
         Some(word) if word == "cancel" => Ok(Value::Cancel),
         Some(word) if word == "finish" => Ok(Value::Finish),
         _ => {
-            // `OnLost::Finish` is how the runtime spells it.
+            // `OnLost::Finish` is how the runtime spells it, and some will put it into quotes.
             let last = path.and_then(|path| path.segments.last());
-            let written = last.map_or(String::new(), |last| last.ident.to_string().to_lowercase());
+            let last = last.map(|last| last.ident.to_string());
+            let text = Literal::of(value).and_then(|literal| literal.text());
+            let written = last.or(text).unwrap_or_default().to_lowercase();
             let meant = suggest::nearest(&written, ["cancel", "finish"].into_iter());
             let guess = meant.map(|meant| format!("; did you mean `on_lost = {meant}`?"));
             let guess = guess.unwrap_or_default();

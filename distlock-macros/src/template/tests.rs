@@ -5,7 +5,10 @@ use super::{Piece, is_format, parse};
 /// Prints literals as they are, and placeholders as `[expression|format]` without spaces.
 fn shown(template: &str) -> Result<String, Vec<String>> {
     use quote::ToTokens;
-    let pieces = parse(template, Span::call_site())?;
+    let (pieces, problems) = parse(template, Span::call_site());
+    if !problems.is_empty() {
+        return Err(problems);
+    }
     let show = |piece: &Piece| match piece {
         Piece::Literal(text) => text.clone(),
         Piece::Placeholder(placeholder) => {
@@ -99,7 +102,7 @@ fn variables_are_the_names_that_only_a_parameter_can_stand_for() {
         ("{list.find(|x| x.id)}", &["list"]),
     ];
     for (template, names) in table {
-        let pieces = parse(template, Span::call_site()).unwrap_or_default();
+        let (pieces, _) = parse(template, Span::call_site());
         let variables = pieces.iter().flat_map(|piece| match piece {
             Piece::Placeholder(placeholder) => placeholder.variables(),
             Piece::Literal(_) => Vec::new(),
