@@ -7,39 +7,7 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Error, Expr, Ident, Lit, Token, token};
 
 use crate::mistakes::Mistakes;
-use crate::suggest;
-
-/// The arguments that there are, with a value to show for each, in the order of the documentation.
-const ARGUMENTS: &[(&str, &str)] = &[
-    ("key", "\"order:<id>\""),
-    ("global", ""),
-    ("keys", "[..]"),
-    ("ttl", "\"30s\""),
-    ("retry", "3"),
-    ("backoff", "\"50ms..800ms\""),
-    ("wait", "\"5s\""),
-    ("watchdog", "false"),
-    ("max_hold", "\"5m\""),
-    ("on_lost", "finish"),
-    ("or_else", "|error| .."),
-    ("lease", "lease"),
-    ("fencing_token", "token"),
-    ("mode", "read"),
-    ("permits", "3"),
-    ("reentrant", "false"),
-    ("manager", "self.locks"),
-    ("crate", "my::distlock"),
-];
-
-/// Those that have their names already, but no meaning yet.
-const NOT_YET: &[&str] = &[
-    "keys",
-    "wait",
-    "fencing_token",
-    "mode",
-    "permits",
-    "reentrant",
-];
+use crate::names::{NOT_YET, example, meant, unknown};
 
 #[derive(Default)]
 pub(crate) struct Args {
@@ -99,9 +67,7 @@ impl<T> Slot<T> {
     pub(crate) fn required(self, name: &str, mistakes: &mut Mistakes) -> Option<Given<T>> {
         if let Self::Empty = self {
             let example = example(name);
-            mistakes.missing(format!(
-                "`{name}` is missing: say what is locked, as in `{name} = {example}`"
-            ));
+            mistakes.missing(format!("`{name}` is missing: say what is locked, as in `{name} = {example}`"));
         }
         self.given()
     }
@@ -153,8 +119,9 @@ impl Args {
             return Err(Error::new_spanned(name, message));
         }
         if text == "global" {
-            flag(name, input)?;
+            // With a value it is meant, too, and the key must not be told that it lacks a placeholder.
             self.global.fill(name.clone(), (), &mut self.mistakes);
+            flag(name, input)?;
         } else if let Some(slot) = self.slot(&text) {
             let mut mistakes = Mistakes::default();
             slot.fill(name.clone(), value(name, input)?, &mut mistakes);
@@ -185,7 +152,7 @@ impl Args {
     /// Takes the argument for tried, so that nobody is told that what they misspelled is also missing.
     fn spoil(&mut self, name: &Ident) {
         let text = name.to_string();
-        let meant = suggest::argument(&text, &names()).unwrap_or(&text);
+        let meant = meant(&text).unwrap_or(&text);
         let meant = if meant == "keys" { "key" } else { meant };
         if let Some(slot) = self.slot(meant) {
             slot.spoil();
@@ -227,33 +194,6 @@ fn skip_argument(input: ParseStream<'_>) {
     }
 }
 
-fn unknown(name: &str) -> String {
-    let names = names();
-    match suggest::argument(name, &names) {
-        Some(meant) if NOT_YET.contains(&meant) => {
-            format!(
-                "unknown argument `{name}`; `{meant}` is meant to do that, but is not built yet"
-            )
-        }
-        Some(meant) => format!("unknown argument `{name}`; did you mean `{meant}`?"),
-        None => {
-            let built = names.iter().filter(|name| !NOT_YET.contains(name));
-            let list: Vec<String> = built.map(|name| format!("`{name}`")).collect();
-            format!("unknown argument `{name}`; there are {}", list.join(", "))
-        }
-    }
-}
-
-fn names() -> Vec<&'static str> {
-    ARGUMENTS.iter().map(|(name, _)| *name).collect()
-}
-
-/// A value to show for an argument.
-pub(crate) fn example(name: &str) -> &'static str {
-    let found = ARGUMENTS.iter().find(|(known, _)| *known == name);
-    found.map_or("..", |(_, example)| example)
-}
-
 #[cfg(test)]
 mod tests {
     use quote::quote;
@@ -269,11 +209,7 @@ mod tests {
 
     #[test]
     fn values_may_hold_commas_of_their_own() {
-        let tokens = quote!(
-            key = join::<A, B>(a, b),
-            or_else = |error| error,
-            ttl = "1s"
-        );
+        let tokens = quote!(key = join::<A, B>(a, b), or_else = |error| error, ttl = "1s");
         let args = Args::read(tokens);
         assert!(matches!(args.key, Slot::Filled(_)));
         assert!(matches!(args.or_else, Slot::Filled(_)));
@@ -301,10 +237,7 @@ mod tests {
     fn a_key_without_its_name_is_not_also_missing() {
         let mut args = Args::read(quote!("order:<id>"));
         args.key.required("key", &mut args.mistakes);
-        let error = args
-            .mistakes
-            .or(())
-            .map_err(|error| error.into_iter().count());
+        let error = args.mistakes.or(()).map_err(|error| error.into_iter().count());
         assert_eq!(error, Err(1));
     }
 }

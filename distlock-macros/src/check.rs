@@ -2,10 +2,11 @@
 
 use syn::{Error, Expr, Ident, Lit, Path, parse_quote};
 
-use crate::args::{Args, Given, Slot, example};
+use crate::args::{Args, Given, Slot};
 use crate::function::Function;
 use crate::key::{self, Key};
 use crate::mistakes::Mistakes;
+use crate::names::example;
 use crate::options::{self, Literal, Value, option};
 
 /// What the attribute says, checked.
@@ -34,8 +35,7 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
     let options: Vec<(Ident, Value)> = options.into_iter().flatten().collect();
     options::contradictions(&options, &mut mistakes);
     let spec = Spec {
-        krate: checked(args.krate, krate, &mut mistakes)
-            .unwrap_or_else(|| parse_quote!(::distlock)),
+        krate: checked(args.krate, krate, &mut mistakes).unwrap_or_else(|| parse_quote!(::distlock)),
         // Without a key there is a mistake, and then nobody sees what stands in its place.
         key: key.unwrap_or_default(),
         manager: checked(args.manager, expression, &mut mistakes),
@@ -92,18 +92,10 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
     };
     let message = match (ident, Literal::of(&value)) {
         (Some(ident), _) if function.names().contains(&ident.to_string()) => {
-            format!(
-                "`{ident}` would hide the parameter `{ident}`; choose another name for the lease"
-            )
+            format!("`{ident}` would hide the parameter `{ident}`; choose another name for the lease")
         }
         (Some(ident), _) => return Ok(ident.clone()),
-        (
-            None,
-            Some(Literal {
-                lit: Lit::Str(text),
-                ..
-            }),
-        ) => format!(
+        (None, Some(Literal { lit: Lit::Str(text), .. })) => format!(
             "`{name}` names a variable for the body; for how long the lock is leased is `ttl = \"{}\"`",
             text.value()
         ),
@@ -113,7 +105,5 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
 }
 
 fn is_name(ident: &Ident) -> bool {
-    ["self", "Self", "super", "crate"]
-        .iter()
-        .all(|keyword| ident != keyword)
+    ["self", "Self", "super", "crate"].iter().all(|keyword| ident != keyword)
 }

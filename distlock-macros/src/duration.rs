@@ -17,19 +17,13 @@ pub(crate) fn millis(text: &str) -> Result<u64, String> {
 /// The first and the longest delay of `"50ms..800ms"`.
 pub(crate) fn delays(text: &str) -> Result<(u64, u64), String> {
     let Some((first, longest)) = text.split_once("..") else {
-        let text = text.trim();
-        return Err(format!(
-            "lacks the longest delay; write both, as in `\"{text}..800ms\"`"
-        ));
+        return Err("lacks the longest delay; write both, as in `\"50ms..800ms\"`".to_owned());
     };
-    let named =
-        |part: &str| millis(part).map_err(|problem| format!("is wrong: `{part}` {problem}"));
+    let named = |part: &str| millis(part).map_err(|problem| format!("is wrong: `{part}` {problem}"));
     let (first, longest) = (named(first)?, named(longest)?);
     match () {
         () if first < 1 => Err("starts too low; the first delay is at least 1ms".to_owned()),
-        () if longest < first => {
-            Err("is the wrong way round; the first delay is the shorter one".to_owned())
-        }
+        () if longest < first => Err("is the wrong way round; the first delay is the shorter one".to_owned()),
         () if longest > DAY => Err("is out of range; no delay is longer than 24h".to_owned()),
         () => Ok((first, longest)),
     }
@@ -44,8 +38,8 @@ fn problem(text: &str, error: &DurationError) -> String {
             format!("has the unknown unit `{unit}`; write `ms`, `s`, `m` or `h`")
         }
         DurationError::NumberOverflow => "is out of range".to_owned(),
-        _ if text.trim_start().starts_with('-') => "is negative".to_owned(),
-        _ => "is not a duration; write one as in `\"30s\"` or `\"1m 30s\"`".to_owned(),
+        _ if text.trim_start().starts_with('-') => "can't be negative; write it as in `\"30s\"`".to_owned(),
+        _ => "is not a duration; write it as in `\"30s\"` or `\"1m 30s\"`".to_owned(),
     }
 }
 
@@ -55,13 +49,7 @@ mod tests {
 
     #[test]
     fn durations_are_sums_of_units() {
-        let table = [
-            ("30s", 30_000),
-            ("1m 30s", 90_000),
-            ("500ms", 500),
-            ("1.5s", 1_500),
-            ("24h", DAY),
-        ];
+        let table = [("30s", 30_000), ("1m 30s", 90_000), ("500ms", 500), ("1.5s", 1_500), ("24h", DAY)];
         for (text, expected) in table {
             assert_eq!(millis(text), Ok(expected), "for `{text}`");
         }
@@ -74,7 +62,7 @@ mod tests {
             ("1m 30", "lacks a unit"),
             ("30 parsecs", "unknown unit `parsecs`"),
             ("1500us", "whole number of milliseconds"),
-            ("-5s", "is negative"),
+            ("-5s", "can't be negative"),
             ("", "is not a duration"),
             ("soon", "is not a duration"),
             ("99999999999999999999s", "out of range"),

@@ -2,8 +2,7 @@
 
 use syn::punctuated::Punctuated;
 use syn::{
-    AngleBracketedGenericArguments, GenericArgument, Path, PathArguments, Token, Type, TypeInfer,
-    TypeParamBound,
+    AngleBracketedGenericArguments, GenericArgument, Path, PathArguments, Token, Type, TypeInfer, TypeParamBound,
 };
 
 // Input:
@@ -16,10 +15,7 @@ use syn::{
 pub(crate) fn impl_traits(ty: &mut Type) {
     match ty {
         Type::ImplTrait(opaque) => {
-            *ty = Type::Infer(TypeInfer {
-                attrs: Vec::new(),
-                underscore_token: Token![_](opaque.impl_token.span),
-            });
+            *ty = Type::Infer(TypeInfer { attrs: Vec::new(), underscore_token: Token![_](opaque.impl_token.span) });
         }
         Type::Array(array) => impl_traits(&mut array.elem),
         Type::Group(group) => impl_traits(&mut group.elem),
@@ -78,10 +74,7 @@ mod tests {
             (quote!(impl Iterator<Item = u8>), quote!(_)),
             (quote!(Result<impl Display, E>), quote!(Result<_, E>)),
             (quote!((u8, [impl Copy; 2])), quote!((u8, [_; 2]))),
-            (
-                quote!(Box<dyn Iterator<Item = impl Copy> + 'a>),
-                quote!(Box<dyn Iterator<Item = _> + 'a>),
-            ),
+            (quote!(Box<dyn Iterator<Item = impl Copy> + 'a>), quote!(Box<dyn Iterator<Item = _> + 'a>)),
             (quote!(&'a mut impl Copy), quote!(&'a mut _)),
             (quote!(<T as Tr<'a>>::Out<3>), quote!(<T as Tr<'a>>::Out<3>)),
         ];
@@ -89,10 +82,7 @@ mod tests {
             let mut ty: Type = syn::parse2(input)?;
             impl_traits(&mut ty);
             let output: Type = syn::parse2(output)?;
-            assert_eq!(
-                ty.to_token_stream().to_string(),
-                output.to_token_stream().to_string()
-            );
+            assert_eq!(ty.to_token_stream().to_string(), output.to_token_stream().to_string());
         }
         Ok(())
     }

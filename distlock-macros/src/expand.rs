@@ -37,17 +37,11 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let call = call(&function, &params, spec);
     let output = output(&function);
     let block = block(&function, &params, spec, output);
-    let Function {
-        attrs, vis, sig, ..
-    } = &function;
+    let Function { attrs, vis, sig, .. } = &function;
     let private = private(&spec.krate, output);
     let lease = spec.lease.iter();
     let or_else = spec.or_else.iter();
-    let run = if spec.or_else.is_some() {
-        "run_or_else"
-    } else {
-        "run"
-    };
+    let run = if spec.or_else.is_some() { "run_or_else" } else { "run" };
     let run = Ident::new(run, output);
     let run = quote_spanned!(output=> #private::#run(call, #block #(, #or_else)*).await);
     quote_spanned! {Span::mixed_site()=>
@@ -66,11 +60,7 @@ fn output(function: &Function) -> Span {
         ReturnType::Default => function.sig.ident.span(),
         ReturnType::Type(_, ty) => match &**ty {
             // Of several tokens, a span on stable is the first one's; the last name says more.
-            Type::Path(ty) => ty
-                .path
-                .segments
-                .last()
-                .map_or(ty.span(), |last| last.ident.span()),
+            Type::Path(ty) => ty.path.segments.last().map_or(ty.span(), |last| last.ident.span()),
             ty => ty.span(),
         },
     };
@@ -109,9 +99,7 @@ fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
 /// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
 /// dropped, which must be before the parameters are.
 fn block(function: &Function, params: &[Param], spec: &Spec, place: Span) -> TokenStream {
-    let Function {
-        sig, brace, body, ..
-    } = function;
+    let Function { sig, brace, body, .. } = function;
     let mut mentions = mentions(spec);
     mentions.add(spec.or_else.to_token_stream());
     let moves = params::move_all(sig, params, &mentions);
@@ -189,9 +177,7 @@ fn key_piece(krate: &Path, piece: &Piece, next: Option<&Piece>) -> TokenStream {
     let mixed = Span::mixed_site();
     match piece {
         Piece::Literal(text) => quote_spanned!(mixed=> .literal(#text)),
-        Piece::Placeholder(Placeholder {
-            text, expr, format, ..
-        }) => {
+        Piece::Placeholder(Placeholder { text, expr, format, .. }) => {
             let next = match next {
                 Some(Piece::Literal(text)) => text.chars().next(),
                 _ => None,
@@ -213,10 +199,7 @@ fn options(Spec { krate, options, .. }: &Spec) -> TokenStream {
     let mut constant = TokenStream::new();
     let mut late = TokenStream::new();
     for (name, value) in options {
-        let name = Ident::new(
-            &name.to_string(),
-            Span::mixed_site().located_at(name.span()),
-        );
+        let name = Ident::new(&name.to_string(), Span::mixed_site().located_at(name.span()));
         let part = match value {
             Value::Expression(_) => &mut late,
             _ => &mut constant,

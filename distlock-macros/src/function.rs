@@ -3,10 +3,7 @@
 use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{
-    AttrStyle, Attribute, Error, FnArg, LitStr, ReturnType, Signature, Token, Type, Visibility,
-    braced, token,
-};
+use syn::{AttrStyle, Attribute, Error, FnArg, LitStr, ReturnType, Signature, Token, Type, Visibility, braced, token};
 
 use crate::params;
 
@@ -25,9 +22,9 @@ impl Parse for Function {
         let start = input.fork();
         let vis = input.parse()?;
         if !starts_function(input) {
-            return Err(start.error(
-                "`distributed_lock` belongs on an `async fn`; put it on each function to be locked",
-            ));
+            return Err(
+                start.error("`distributed_lock` belongs on an `async fn`; put it on each function to be locked")
+            );
         }
         let sig: Signature = input.parse()?;
         lockable(&sig, input)?;
@@ -36,13 +33,7 @@ impl Parse for Function {
         let inner = Attribute::parse_inner(&body)?;
         attrs.extend(inner.into_iter().map(outer));
         let body = body.parse()?;
-        Ok(Self {
-            attrs,
-            vis,
-            sig,
-            brace,
-            body,
-        })
+        Ok(Self { attrs, vis, sig, brace, body })
     }
 }
 
@@ -74,10 +65,7 @@ impl Function {
 
 /// Inside the body it would be an attribute of an inner block, where none may be.
 fn outer(attr: Attribute) -> Attribute {
-    Attribute {
-        style: AttrStyle::Outer,
-        ..attr
-    }
+    Attribute { style: AttrStyle::Outer, ..attr }
 }
 
 /// Whether `[const] [async] [unsafe] [extern ["abi"]] fn` follows.
@@ -95,8 +83,7 @@ fn starts_function(input: ParseStream<'_>) -> bool {
 fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
     let name = &sig.ident;
     if let Some(constness) = &sig.constness {
-        let message =
-            "a `const fn` can't wait for a lock; remove `const` and make it an `async fn`";
+        let message = "a `const fn` can't wait for a lock; remove `const` and make it an `async fn`";
         return Err(Error::new_spanned(constness, message));
     }
     if let Some(abi) = &sig.abi {
@@ -109,8 +96,7 @@ fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
         return Err(Error::new_spanned(sig.fn_token, not_async(sig)));
     }
     if rest.peek(Token![;]) {
-        let message =
-            format!("`{name}` has no body to lock; put the attribute on its implementations");
+        let message = format!("`{name}` has no body to lock; put the attribute on its implementations");
         return Err(Error::new_spanned(sig.fn_token, message));
     }
     Ok(())
@@ -119,9 +105,7 @@ fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
 fn not_async(sig: &Signature) -> String {
     let name = &sig.ident;
     if returns_future(&sig.output) {
-        return format!(
-            "functions that return a future are not built yet; write `async fn {name}`"
-        );
+        return format!("functions that return a future are not built yet; write `async fn {name}`");
     }
     format!("only an `async fn` can wait for a lock; write `async fn {name}`")
 }
@@ -132,11 +116,7 @@ fn returns_future(output: &ReturnType) -> bool {
         ReturnType::Default => false,
         ReturnType::Type(_, ty) => match &**ty {
             Type::ImplTrait(_) => true,
-            Type::Path(ty) => ty
-                .path
-                .segments
-                .last()
-                .is_some_and(|last| last.ident == "Pin"),
+            Type::Path(ty) => ty.path.segments.last().is_some_and(|last| last.ident == "Pin"),
             _ => false,
         },
     }
@@ -232,19 +212,7 @@ mod tests {
     #[test]
     fn names_are_those_that_the_patterns_bind() -> syn::Result<()> {
         let item = quote!(
-            async fn f(
-                &self,
-                mut a: A,
-                (b, _): B,
-                C {
-                    d,
-                    e: [f, .., ref g],
-                }: C,
-                h @ I(j): I,
-                r#type: u8,
-                _: K,
-            ) {
-            }
+            async fn f(&self, mut a: A, (b, _): B, C { d, e: [f, .., ref g] }: C, h @ I(j): I, r#type: u8, _: K) {}
         );
         let function: Function = syn::parse2(item)?;
         let names = ["a", "b", "d", "f", "g", "h", "j", "r#type"];

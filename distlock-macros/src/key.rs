@@ -37,28 +37,21 @@ pub(crate) fn check(
         mistakes.under(&key.value, message);
         return None;
     };
-    let checked = template::parse(&text.value(), text.span()).and_then(|pieces| {
-        let problems = problems(&pieces, global.is_some(), function);
-        if problems.is_empty() {
-            Ok(pieces)
-        } else {
-            Err(problems)
-        }
-    });
-    match checked {
-        Ok(pieces) => {
-            if let (Some(global), Some(placeholder)) = (global, placeholders(&pieces).next()) {
-                mistakes.under(&global.name, not_global(placeholder));
-            }
-            Some(Key::Template(pieces))
-        }
-        Err(problems) => {
-            for problem in problems {
-                mistakes.under(text, problem);
-            }
-            None
-        }
+    let (pieces, mut problems) = template::parse(&text.value(), text.span());
+    if problems.is_empty() {
+        problems.extend(too_long_or_empty(&pieces));
+        problems.extend(one_for_all(&pieces, global.is_some(), function));
     }
+    for placeholder in placeholders(&pieces) {
+        problems.extend(unknown_names(placeholder, function));
+    }
+    for problem in problems {
+        mistakes.under(text, problem);
+    }
+    if let (Some(global), Some(placeholder)) = (global, placeholders(&pieces).next()) {
+        mistakes.under(&global.name, not_global(placeholder));
+    }
+    Some(Key::Template(pieces))
 }
 
 fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
@@ -75,39 +68,35 @@ fn not_global(placeholder: &Placeholder) -> String {
     )
 }
 
-/// What is wrong with a template that is well formed.
-fn problems(pieces: &[Piece], global: bool, function: &Function) -> Vec<String> {
-    let mut problems = Vec::new();
+fn too_long_or_empty(pieces: &[Piece]) -> Option<String> {
     let fixed = pieces.iter().map(|piece| match piece {
         Piece::Literal(text) => text.len(),
         Piece::Placeholder(_) => 0,
     });
     let fixed: usize = fixed.sum();
-    if fixed > LONGEST {
-        problems.push(format!(
-            "the key is too long; it has {fixed} bytes, and at most {LONGEST} are allowed"
-        ));
-    }
     if pieces.is_empty() {
-        problems
-            .push("the key is empty; say what is locked, as in `key = \"order:<id>\"`".to_owned());
-    } else if placeholders(pieces).next().is_none() && function.has_params() && !global {
-        problems.push(one_for_all(function));
+        Some("the key is empty; say what is locked, as in `key = \"order:<id>\"`".to_owned())
+    } else if fixed > LONGEST {
+        Some(format!("the key is too long; it has {fixed} bytes, and at most {LONGEST} are allowed"))
+    } else {
+        None
     }
-    for placeholder in placeholders(pieces) {
-        problems.extend(unknown_names(placeholder, function));
-    }
-    problems
 }
 
-fn one_for_all(function: &Function) -> String {
+fn one_for_all(pieces: &[Piece], global: bool, function: &Function) -> Option<String> {
+    if pieces.is_empty() || placeholders(pieces).next().is_some() || !function.has_params() || global {
+        return None;
+    }
     let names = function.names();
-    let example = names.first().map_or("id", String::as_str);
+    let way_out = match names.first() {
+        Some(first) => format!("name a parameter, as in `<{first}>`"),
+        None => "give a parameter a name, and name it in the key".to_owned(),
+    };
     let known = known(&names);
-    format!(
-        "the key has no placeholder, so all calls would take the same lock, whatever their arguments; {known}: name one, \
-         as in `<{example}>`, or add `global` if one lock is meant"
-    )
+    Some(format!(
+        "the key has no placeholder, so all calls would take the same lock, whatever their arguments; {way_out}, or add \
+         `global` if one lock is meant ({known})"
+    ))
 }
 
 fn unknown_names(placeholder: &Placeholder, function: &Function) -> Vec<String> {
@@ -117,12 +106,13 @@ fn unknown_names(placeholder: &Placeholder, function: &Function) -> Vec<String> 
         "self" => function.sig.receiver().is_none(),
         name => !names.iter().any(|known| known == name) && !function.has_generic(name),
     });
-    unknown
-        .map(|name| unknown_name(name, placeholder, &names))
-        .collect()
+    unknown.map(|name| unknown_name(name, placeholder, &names)).collect()
 }
 
 fn unknown_name(name: &str, placeholder: &Placeholder, names: &[String]) -> String {
+    if name == "self" {
+        return format!("the function has no `self` for the placeholder `{}` in the key", placeholder.shown);
+    }
     let guess = suggest::nearest(name, names.iter().map(String::as_str));
     let guess = guess.map(|meant| format!("; did you mean `{meant}`?"));
     let (guess, shown, known) = (guess.unwrap_or_default(), &placeholder.shown, known(names));

@@ -29,16 +29,12 @@ pub(crate) struct Literal<'a> {
 impl<'a> Literal<'a> {
     pub(crate) fn of(expr: &'a Expr) -> Option<Self> {
         match expr {
-            Expr::Lit(literal) => Some(Self {
-                negative: false,
-                lit: &literal.lit,
-            }),
+            Expr::Lit(literal) => Some(Self { negative: false, lit: &literal.lit }),
             // What a `macro_rules!` hands on as `$ttl:literal` or `$ttl:expr` comes in a group without brackets.
             Expr::Group(group) => Self::of(&group.expr),
-            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => Some(Self {
-                negative: true,
-                ..Self::of(&unary.expr)?
-            }),
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => {
+                Some(Self { negative: true, ..Self::of(&unary.expr)? })
+            }
             _ => None,
         }
     }
@@ -92,13 +88,10 @@ pub(crate) fn max_hold(literal: &Literal<'_>) -> Result<Value, String> {
 fn duration(name: &str, literal: &Literal<'_>) -> Result<u64, String> {
     match (literal.text(), literal.lit) {
         (Some(text), _) => millis(&text).map_err(|problem| format!("`{name}` {problem}")),
-        (None, Lit::Int(number)) if !literal.negative => Err(format!(
-            "`{name}` is a duration with its unit; write `{name} = \"{}s\"`",
-            number.base10_digits()
-        )),
-        _ => Err(format!(
-            "`{name}` takes a duration, as in `{name} = \"30s\"`"
-        )),
+        (None, Lit::Int(number)) if !literal.negative => {
+            Err(format!("`{name}` is a duration with its unit; write `{name} = \"{}s\"`", number.base10_digits()))
+        }
+        _ => Err(format!("`{name}` takes a duration, as in `{name} = \"30s\"`")),
     }
 }
 
@@ -107,28 +100,20 @@ pub(crate) fn retry(literal: &Literal<'_>) -> Result<Value, String> {
         Lit::Int(number) if ["", "u32"].contains(&number.suffix()) => number,
         Lit::Str(text) if text.value().parse::<u32>().is_ok() => {
             let text = text.value();
-            return Err(format!(
-                "`retry` takes a number without quotes; write `retry = {text}`"
-            ));
+            return Err(format!("`retry` takes a number without quotes; write `retry = {text}`"));
         }
         _ => return Err("`retry` takes a whole number of tries, as in `retry = 3`".to_owned()),
     };
     match number.base10_parse() {
-        _ if literal.negative => {
-            Err("`retry` can't be negative; `retry = 0` tries once".to_owned())
-        }
+        _ if literal.negative => Err("`retry` can't be negative; `retry = 0` tries once".to_owned()),
         Ok(count) => Ok(Value::Count(count)),
-        Err(_) => Err(format!(
-            "`retry` is out of range; it is at most {}",
-            u32::MAX
-        )),
+        Err(_) => Err(format!("`retry` is out of range; it is at most {}", u32::MAX)),
     }
 }
 
 pub(crate) fn backoff(literal: &Literal<'_>) -> Result<Value, String> {
-    let text = literal.text().ok_or(
-        "`backoff` takes the first and the longest delay, as in `backoff = \"50ms..800ms\"`",
-    )?;
+    let text =
+        literal.text().ok_or("`backoff` takes the first and the longest delay, as in `backoff = \"50ms..800ms\"`")?;
     let (first, longest) = delays(&text).map_err(|problem| format!("`backoff` {problem}"))?;
     Ok(Value::Delays(first, longest))
 }
@@ -151,9 +136,11 @@ pub(crate) fn on_lost(value: &Expr) -> Result<Value, String> {
         Some(word) if word == "cancel" => Ok(Value::Cancel),
         Some(word) if word == "finish" => Ok(Value::Finish),
         _ => {
-            // `OnLost::Finish` is how the runtime spells it.
+            // `OnLost::Finish` is how the runtime spells it, and some will put it into quotes.
             let last = path.and_then(|path| path.segments.last());
-            let written = last.map_or(String::new(), |last| last.ident.to_string().to_lowercase());
+            let last = last.map(|last| last.ident.to_string());
+            let text = Literal::of(value).and_then(|literal| literal.text());
+            let written = last.or(text).unwrap_or_default().to_lowercase();
             let meant = suggest::nearest(&written, ["cancel", "finish"].into_iter());
             let guess = meant.map(|meant| format!("; did you mean `on_lost = {meant}`?"));
             let guess = guess.unwrap_or_default();
@@ -171,10 +158,7 @@ pub(crate) fn contradictions(options: &[(Ident, Value)], mistakes: &mut Mistakes
     if let (Value::Millis(hold), Some((_, Value::Millis(ttl)))) = (hold, find("ttl"))
         && hold < ttl
     {
-        mistakes.under(
-            max_hold,
-            "`max_hold` is shorter than `ttl`; make it at least as long",
-        );
+        mistakes.under(max_hold, "`max_hold` is shorter than `ttl`; make it at least as long");
     }
     if let Some((_, Value::Flag(false))) = find("watchdog") {
         mistakes.under(

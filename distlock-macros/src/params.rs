@@ -38,13 +38,8 @@ fn name(position: usize, typed: &mut PatType) -> Param {
     let ours = || format_ident!("__arg{position}", span = span);
     let ident = plain(&typed.pat).cloned().unwrap_or_else(ours);
     let attrs = attributes_of_let(&mut typed.attrs);
-    let named = Pat::Ident(PatIdent {
-        attrs: Vec::new(),
-        by_ref: None,
-        mutability: None,
-        ident: ident.clone(),
-        subpat: None,
-    });
+    let named =
+        Pat::Ident(PatIdent { attrs: Vec::new(), by_ref: None, mutability: None, ident: ident.clone(), subpat: None });
     let pat = std::mem::replace(&mut *typed.pat, named);
     Param { attrs, ident, pat }
 }
@@ -61,9 +56,7 @@ fn plain(pat: &Pat) -> Option<&Ident> {
 /// `#[cfg]` and lint levels hold for the `let` as for the parameter; what `#[expect]` waits for is at the `let` alone.
 fn attributes_of_let(attrs: &mut Vec<Attribute>) -> Vec<Attribute> {
     let of_let = |attr: &&Attribute| {
-        let names = [
-            "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect",
-        ];
+        let names = ["cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect"];
         names.iter().any(|name| attr.path().is_ident(name))
     };
     let copies = attrs.iter().filter(of_let).cloned().collect();
@@ -98,9 +91,7 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     let Param { attrs, ident, pat } = param;
     let attrs = quote!(#(#attrs)*);
     // What a pattern leaves unbound must move, too.
-    let whole = plain(pat)
-        .is_none()
-        .then(|| quote!(#attrs let #ident = #ident;));
+    let whole = plain(pat).is_none().then(|| quote!(#attrs let #ident = #ident;));
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(name));
     quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
@@ -144,9 +135,7 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
 
 /// Those of the names that the compiler would call unused. The others must not be used behind the user's back.
 fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
-    names
-        .iter()
-        .filter(|name| !name.to_string().starts_with('_'))
+    names.iter().filter(|name| !name.to_string().starts_with('_'))
 }
 
 /// The names that a pattern binds.
@@ -165,11 +154,7 @@ fn walk(pat: &mut Pat, visit: &mut dyn FnMut(&mut PatIdent)) {
     let mut inner: Vec<&mut Pat> = match pat {
         Pat::Ident(binding) => {
             visit(binding);
-            binding
-                .subpat
-                .iter_mut()
-                .map(|(_, pat)| &mut **pat)
-                .collect()
+            binding.subpat.iter_mut().map(|(_, pat)| &mut **pat).collect()
         }
         Pat::Or(pat) => pat.cases.iter_mut().collect(),
         Pat::Paren(pat) => vec![&mut *pat.pat],

@@ -1,79 +1,11 @@
 //! Guesses what was meant by a name that doesn't exist.
 
-/// What other libraries, and habit, call our arguments.
-const ALIASES: &[(&str, &[&str])] = &[
-    (
-        "key",
-        &["name", "id", "lock", "lock_name", "resource", "prefix"],
-    ),
-    (
-        "ttl",
-        &[
-            "timeout",
-            "expire",
-            "expires",
-            "expiry",
-            "lease_time",
-            "duration",
-            "ex",
-            "px",
-        ],
-    ),
-    (
-        "retry",
-        &[
-            "retries",
-            "attempts",
-            "tries",
-            "max_retries",
-            "max_attempts",
-        ],
-    ),
-    (
-        "backoff",
-        &[
-            "delay",
-            "interval",
-            "retry_delay",
-            "retry_interval",
-            "sleep",
-        ],
-    ),
-    ("wait", &["fair", "queue", "wait_time", "wait_timeout"]),
-    (
-        "watchdog",
-        &["renew", "auto_renew", "renewal", "keep_alive", "heartbeat"],
-    ),
-    ("max_hold", &["max_lease", "hold", "max_time", "deadline"]),
-    ("or_else", &["fallback", "on_error", "on_busy", "default"]),
-    ("fencing_token", &["token", "fence", "fencing"]),
-    (
-        "manager",
-        &["client", "redis", "pool", "connection", "backend"],
-    ),
-    ("permits", &["limit", "concurrency", "semaphore"]),
-];
-
-/// The argument that is meant by `name`: one that goes by that name elsewhere, else the nearest in spelling.
-pub(crate) fn argument<'a>(name: &str, arguments: &[&'a str]) -> Option<&'a str> {
-    let alias = ALIASES.iter().find(|(_, others)| others.contains(&name));
-    match alias {
-        Some((meant, _)) => arguments.iter().copied().find(|known| known == meant),
-        None => nearest(name, arguments.iter().copied()),
-    }
-}
-
 /// The candidate that differs from `name` in the fewest letters, unless it differs in more than a third of them.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let furthest = (name.chars().count() / 3).max(1);
     candidates
         .map(|candidate| (distance(name, candidate), candidate))
-        .filter(|(distance, candidate)| {
-            *distance <= furthest && *distance < candidate.chars().count()
-        })
+        .filter(|(distance, candidate)| *distance <= furthest && *distance < candidate.chars().count())
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
@@ -91,19 +23,12 @@ fn distance(from: &str, to: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-fn next_row(
-    letter: char,
-    to: &[char],
-    row: &[usize],
-    above: Option<&(char, Vec<usize>)>,
-) -> Vec<usize> {
+fn next_row(letter: char, to: &[char], row: &[usize], above: Option<&(char, Vec<usize>)>) -> Vec<usize> {
     let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX - 1);
     let mut next = vec![at(row, 0) + 1];
     for (column, &other) in to.iter().enumerate() {
         let replaced = at(row, column) + usize::from(letter != other);
-        let mut best = replaced
-            .min(at(row, column + 1) + 1)
-            .min(at(&next, column) + 1);
+        let mut best = replaced.min(at(row, column + 1) + 1).min(at(&next, column) + 1);
         if let (Some((earlier, above)), Some(before)) = (above, column.checked_sub(1))
             && *earlier == other
             && to.get(before) == Some(&letter)
@@ -117,28 +42,7 @@ fn next_row(
 
 #[cfg(test)]
 mod tests {
-    use super::{argument, distance, nearest};
-
-    const ARGUMENTS: &[&str] = &["key", "ttl", "retry", "backoff", "wait", "watchdog"];
-
-    #[test]
-    fn an_argument_is_guessed_from_what_others_call_it() {
-        let table = [
-            ("timeout", Some("ttl")),
-            ("lease_time", Some("ttl")),
-            ("retries", Some("retry")),
-            ("resource", Some("key")),
-            ("interval", Some("backoff")),
-            ("fair", Some("wait")),
-            ("wachdog", Some("watchdog")),
-            ("tll", Some("ttl")),
-            ("retyr", Some("retry")),
-            ("colour", None),
-        ];
-        for (name, meant) in table {
-            assert_eq!(argument(name, ARGUMENTS), meant, "for `{name}`");
-        }
-    }
+    use super::{distance, nearest};
 
     #[test]
     fn a_swap_of_neighbours_is_one_edit() {

@@ -24,26 +24,16 @@ pub(crate) struct Placeholder {
     pub(crate) format: LitStr,
 }
 
-/// The pieces, in which no two literals follow each other; or all that is wrong with the template.
+/// The pieces, in which no two literals follow each other, and all that is wrong with the template.
 ///
 /// The expressions get the span of the literal, and with it its view of the function's parameters.
-pub(crate) fn parse(template: &str, span: Span) -> Result<Vec<Piece>, Vec<String>> {
-    let mut parser = Parser {
-        rest: template,
-        span,
-        literal: String::new(),
-        pieces: Vec::new(),
-        problems: Vec::new(),
-    };
+pub(crate) fn parse(template: &str, span: Span) -> (Vec<Piece>, Vec<String>) {
+    let mut parser = Parser { rest: template, span, literal: String::new(), pieces: Vec::new(), problems: Vec::new() };
     while let Some(first) = parser.rest.chars().next() {
         parser.step(first);
     }
     parser.end_literal();
-    if parser.problems.is_empty() {
-        Ok(parser.pieces)
-    } else {
-        Err(parser.problems)
-    }
+    (parser.pieces, parser.problems)
 }
 
 struct Parser<'a> {
@@ -110,12 +100,7 @@ impl<'a> Parser<'a> {
                 Err(error) => return Err(no_expression(&shown, &error)),
             },
         };
-        Ok(Placeholder {
-            text: text.to_owned(),
-            shown,
-            expr,
-            format: LitStr::new(&format, self.span),
-        })
+        Ok(Placeholder { text: text.to_owned(), shown, expr, format: LitStr::new(&format, self.span) })
     }
 
     fn expression(&self, text: &str) -> syn::Result<Expr> {

@@ -1,0 +1,108 @@
+//! The names of the arguments, and the names that people will try.
+
+use crate::suggest;
+
+/// The arguments that there are, with a value to show for each, in the order of the documentation.
+const ARGUMENTS: &[(&str, &str)] = &[
+    ("key", "\"order:<id>\""),
+    ("global", ""),
+    ("keys", "[..]"),
+    ("ttl", "\"30s\""),
+    ("retry", "3"),
+    ("backoff", "\"50ms..800ms\""),
+    ("wait", "\"5s\""),
+    ("watchdog", "false"),
+    ("max_hold", "\"5m\""),
+    ("on_lost", "finish"),
+    ("or_else", "|error| .."),
+    ("lease", "lease"),
+    ("fencing_token", "token"),
+    ("mode", "read"),
+    ("permits", "3"),
+    ("reentrant", "false"),
+    ("manager", "self.locks"),
+    ("crate", "my::distlock"),
+];
+
+/// Those that have their names already, but no meaning yet.
+pub(crate) const NOT_YET: &[&str] = &["keys", "wait", "fencing_token", "mode", "permits", "reentrant"];
+
+/// What other libraries, and habit, call our arguments.
+const ALIASES: &[(&str, &[&str])] = &[
+    ("key", &["name", "id", "lock", "lock_name", "resource", "prefix"]),
+    ("ttl", &["timeout", "expire", "expires", "expiry", "lease_time", "duration", "ex", "px"]),
+    ("retry", &["retries", "attempts", "tries", "max_retries", "max_attempts"]),
+    ("backoff", &["delay", "interval", "retry_delay", "retry_interval", "sleep"]),
+    ("wait", &["fair", "queue", "wait_time", "wait_timeout"]),
+    ("watchdog", &["renew", "auto_renew", "renewal", "keep_alive", "heartbeat"]),
+    ("max_hold", &["max_lease", "hold", "max_time", "deadline"]),
+    ("or_else", &["fallback", "on_error", "on_busy", "default"]),
+    ("fencing_token", &["token", "fence", "fencing"]),
+    ("manager", &["client", "redis", "pool", "connection", "backend"]),
+    ("permits", &["limit", "concurrency", "semaphore"]),
+];
+
+/// The argument that is meant by `name`: itself, one that goes by that name elsewhere, or the nearest in spelling.
+pub(crate) fn meant(name: &str) -> Option<&'static str> {
+    let mut names = ARGUMENTS.iter().map(|(name, _)| *name);
+    let alias = ALIASES.iter().find(|(_, others)| others.contains(&name));
+    match alias {
+        Some((meant, _)) => names.find(|known| known == meant),
+        None => suggest::nearest(name, names),
+    }
+}
+
+/// What to say of an argument that doesn't exist.
+pub(crate) fn unknown(name: &str) -> String {
+    match meant(name) {
+        Some(meant) if NOT_YET.contains(&meant) => {
+            format!("unknown argument `{name}`; `{meant}` is to do that, but is not built yet")
+        }
+        Some(meant) => format!("unknown argument `{name}`; did you mean `{meant}`?"),
+        None => {
+            let names = ARGUMENTS.iter().map(|(name, _)| *name);
+            let built = names.filter(|name| !NOT_YET.contains(name));
+            let list: Vec<String> = built.map(|name| format!("`{name}`")).collect();
+            format!("unknown argument `{name}`; there are {}", list.join(", "))
+        }
+    }
+}
+
+/// A value to show for an argument.
+pub(crate) fn example(name: &str) -> &'static str {
+    let found = ARGUMENTS.iter().find(|(known, _)| *known == name);
+    found.map_or("..", |(_, example)| example)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALIASES, ARGUMENTS, meant};
+
+    #[test]
+    fn an_argument_is_guessed_from_what_others_call_it() {
+        let table = [
+            ("timeout", Some("ttl")),
+            ("lease_time", Some("ttl")),
+            ("retries", Some("retry")),
+            ("resource", Some("key")),
+            ("interval", Some("backoff")),
+            ("fair", Some("wait")),
+            ("wachdog", Some("watchdog")),
+            ("tll", Some("ttl")),
+            ("retyr", Some("retry")),
+            ("colour", None),
+        ];
+        for (name, argument) in table {
+            assert_eq!(meant(name), argument, "for `{name}`");
+        }
+    }
+
+    #[test]
+    fn an_alias_means_an_argument_and_is_none_itself() {
+        let is_argument = |name: &str| ARGUMENTS.iter().any(|(known, _)| *known == name);
+        for (argument, aliases) in ALIASES {
+            assert!(is_argument(argument), "`{argument}`");
+            assert!(!aliases.iter().any(|alias| is_argument(alias)), "of `{argument}`");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What the attribute writes, printed as people would write it.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+
+use crate::attribute;
+
+fn expansion(args: TokenStream, item: TokenStream) -> String {
+    let expanded = attribute(args, item).to_string();
+    match syn::parse_file(&expanded) {
+        Ok(file) => prettyplease::unparse(&file),
+        Err(error) => format!("{error}:\n{expanded}"),
+    }
+}
+
+/// Methods are written outside of an impl here; the parser doesn't mind.
+macro_rules! snapshot {
+    ($name:ident, #[distributed_lock($($args:tt)*)] $($item:tt)*) => {
+        #[test]
+        fn $name() {
+            let expansion = expansion(quote!($($args)*), quote!($($item)*));
+            insta::with_settings!({ omit_expression => true, prepend_module_to_snapshot => false }, {
+                insta::assert_snapshot!(stringify!($name), expansion);
+            });
+        }
+    };
+}
+
+snapshot! {
+    a_free_function,
+    #[distributed_lock(key = "order:<id>", ttl = "30s", retry = 3)]
+    pub async fn pay(id: u64, amount: Cents) -> Result<Receipt, OrderError> {
+        charge(id, amount).await
+    }
+}
+
+snapshot! {
+    every_option,
+    #[distributed_lock(
+        key = "order:<order.id>/{shard:02}", ttl = "1m 30s", retry = 3, backoff = "50ms..800ms", watchdog = true,
+        max_hold = "5m", on_lost = finish, lease = lease, manager = self.locks, crate = my::distlock
+    )]
+    async fn pay(&self, order: Order, shard: u8) -> Result<(), Error> {
+        lease.ensure_held()
+    }
+}
+
+snapshot! {
+    options_that_are_expressions_follow_the_constant_ones,
+    #[distributed_lock(key = self.key(), ttl = self.ttl, retry = 3, backoff = BACKOFF, watchdog = self.long)]
+    async fn refresh(&self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+snapshot! {
+    a_receiver_by_value,
+    #[distributed_lock(key = "job:<self.id>")]
+    async fn run(mut self, _log: Log) -> Result<Self, Error> {
+        self.step().await?;
+        Ok(self)
+    }
+}
+
+snapshot! {
+    a_typed_receiver,
+    #[distributed_lock(key = "job:<self.id>")]
+    async fn run(self: Arc<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+snapshot! {
+    patterns_in_the_key,
+    #[distributed_lock(key = "account:<from>:<to>")]
+    async fn transfer(Path((from, to)): Path<(u64, u64)>, mut total: Cents, _: Audit) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+snapshot! {
+    patterns_outside_of_the_key,
+    #[distributed_lock(key = "account:<to>")]
+    async fn transfer(Form { amount, .. }: Form, to: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+snapshot! {
+    generics_and_impl_trait,
+    #[distributed_lock(key = "batch:<name>")]
+    async fn batch<'a, T, const N: usize>(name: &'a str, items: [T; N], by: impl Fn(&T) -> u8)
+        -> Result<impl Iterator<Item = T> + use<'a, T, N>, Error>
+    where
+        T: Send,
+    {
+        Ok(items.into_iter())
+    }
+}
+
+snapshot! {
+    no_return_type,
+    #[distributed_lock(key = "nightly-report", global, or_else = |error| warn(error))]
+    async fn report(day: Day) {
+        write(day).await;
+    }
+}
+
+snapshot! {
+    attributes_of_function_and_parameters,
+    #[distributed_lock(key = "a:<r#type>")]
+    #[must_use]
+    #[doc = "Does it."]
+    async unsafe fn f(#[cfg(unix)] r#type: u8, #[expect(unused_variables)] n: u8) -> Result<(), Error> {
+        #![allow(dead_code)]
+        Ok(())
+    }
+}
+
+snapshot! {
+    mistakes_keep_the_function,
+    #[distributed_lock(key = "order:<idd>", timeout = "30s", retry = -1)]
+    async fn pay(id: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+snapshot! {
+    what_is_no_async_function_is_kept,
+    #[distributed_lock(key = "order:<id>")]
+    struct Order {
+        id: u64,
+    }
+}

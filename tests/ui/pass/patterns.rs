@@ -1,0 +1,86 @@
+#![deny(warnings)]
+#![forbid(unsafe_code)]
+
+use distlock::{LockError, distributed_lock};
+
+type Result<T = ()> = std::result::Result<T, LockError>;
+
+struct Path<T>(T);
+
+struct Transfer {
+    from: u64,
+    to: u64,
+    note: String,
+}
+
+struct Marker;
+
+const fn shard(id: u64) -> u64 {
+    id % 16
+}
+
+#[distributed_lock(key = "account:<from>:{shard(to)}")]
+async fn bindings_in_the_key(Path((from, to)): Path<(u64, u64)>) -> Result<u64> {
+    Ok(from + to)
+}
+
+#[distributed_lock(key = "account:{from + 1}:<to>")]
+async fn bindings_of_two(Path(from): Path<u64>, Transfer { to, mut note, .. }: Transfer) -> Result<String> {
+    note.push_str(&from.to_string());
+    Ok(note)
+}
+
+#[distributed_lock(key = format!("account:{from}"))]
+async fn bindings_in_an_expression(Transfer { from, to: _to, ref note }: Transfer) -> Result<usize> {
+    Ok(note.len())
+}
+
+#[distributed_lock(key = "account:<from>:<first>")]
+async fn bindings_by_reference(Transfer { from, .. }: &Transfer, [first, ..]: &[u8; 2], &n: &u64) -> Result<u64> {
+    Ok(n)
+}
+
+#[distributed_lock(key = "account:<id>")]
+async fn bindings_outside_of_the_key(id: u64, pair @ (a, _): (u8, u8), Marker: Marker) -> Result<u8> {
+    Ok(a + pair.1)
+}
+
+#[distributed_lock(key = "account:<id>")]
+async fn unnamed(id: u64, _: String, _unused: String) -> Result {
+    Ok(())
+}
+
+#[distributed_lock(key = "account:<id>")]
+async fn mutable(mut id: u64, mut list: Vec<u64>) -> Result<Vec<u64>> {
+    id += 1;
+    list.push(id);
+    Ok(list)
+}
+
+#[distributed_lock(key = "account:<r#type>")]
+async fn r#raw(r#type: u64, r#match: u64) -> Result<u64> {
+    Ok(r#match)
+}
+
+#[distributed_lock(key = "account:<id>")]
+async fn attributes(
+    #[cfg(any())] absent: Missing,
+    #[cfg(not(any()))] id: u64,
+    #[allow(unused_variables)] allowed: u64,
+    #[expect(unused_variables)] expected: u64,
+) -> Result {
+    Ok(())
+}
+
+fn main() {
+    let transfer = || Transfer { from: 1, to: 2, note: String::new() };
+    let _ = bindings_in_the_key(Path((1, 2)));
+    let _ = bindings_of_two(Path(1), transfer());
+    let _ = bindings_in_an_expression(transfer());
+    let _ = bindings_by_reference(&transfer(), &[1, 2], &1);
+    let _ = bindings_outside_of_the_key(1, (1, 2), Marker);
+    let _ = unnamed(1, String::new(), String::new());
+    let _ = mutable(1, Vec::new());
+    let _ = r#raw(1, 2);
+    let _ = attributes(1, 2, 3);
+}
