@@ -1,6 +1,6 @@
 //! The tests of the whole system, against real servers and real client processes.
 //!
-//! `harness` starts and breaks things; `selftest` shows that each fault it makes is really there, since a fault that
+//! `calls` is how tests call the library; `harness` starts and breaks things; `selftest` shows that each fault it makes is really there, since a fault that
 //! isn't makes a test that can't fail; `tidy` guards what a reviewer would have to remember; the other modules hold the
 //! tests, by behaviour.
 
@@ -12,8 +12,22 @@
     reason = "a panic is how a test says what broke"
 )]
 
-mod conformance;
+mod calls;
 mod harness;
 mod roles;
+
 mod selftest;
 mod tidy;
+
+mod conformance;
+
+mod acquire;
+mod clock;
+mod ending;
+mod exclusion;
+mod going_down;
+mod isolated;
+mod lost;
+mod passing_faults;
+mod runtimes;
+mod server_faults;

@@ -1,10 +1,16 @@
 //! What child processes do, by name: see `harness::process`.
 
-use crate::selftest;
+use crate::{clock, exclusion, going_down, isolated, selftest};
 
 type Role = fn(&[&str]);
 
 const ROLES: &[(&str, Role)] = &[
+    ("clock: hold", clock::hold_until_told),
+    ("clock: hold many", clock::hold_many),
+    ("exclusion: work", exclusion::work),
+    ("going down", going_down::go_down),
+    ("isolated: hold", isolated::hold_until_lost),
+    ("isolated: take over", isolated::take_over),
     ("selftest: count", selftest::processes::count),
     ("selftest: clock", selftest::clock::tell_time),
     ("selftest: hold", selftest::processes::hold),

@@ -9,25 +9,13 @@ const LONGEST_FUNCTION: usize = 60;
 /// The library: what is published.
 const LIBRARY: &[&str] = &["src", "distlock-macros/src", "distlock-runtime/src"];
 /// All Rust that is ours to keep tidy. The attribute's ui tests are left out: they hold mistakes on purpose.
-const CODE: &[&str] = &[
-    "src",
-    "distlock-macros/src",
-    "distlock-runtime/src",
-    "examples",
-    "benches",
-    "tests/it",
-    "xtask/src",
-];
+const CODE: &[&str] =
+    &["src", "distlock-macros/src", "distlock-runtime/src", "examples", "benches", "tests/it", "xtask/src"];
 
 #[test]
 fn no_file_of_the_library_is_too_long() {
-    let long = files(LIBRARY, "rs")
-        .into_iter()
-        .filter(|file| file.text.lines().count() > LONGEST_FILE);
-    none_of(
-        "files over 400 lines",
-        long.map(|file| file.at(file.text.lines().count())),
-    );
+    let long = files(LIBRARY, "rs").into_iter().filter(|file| file.text.lines().count() > LONGEST_FILE);
+    none_of("files over 400 lines", long.map(|file| file.at(file.text.lines().count())));
 }
 
 #[test]
@@ -35,9 +23,7 @@ fn no_function_of_the_library_is_too_long() {
     let files = files(LIBRARY, "rs");
     let long = files.iter().flat_map(|file| {
         let functions = functions(&file.text).into_iter();
-        functions
-            .filter(|(_, length)| *length > LONGEST_FUNCTION)
-            .map(|(line, _)| file.at(line))
+        functions.filter(|(_, length)| *length > LONGEST_FUNCTION).map(|(line, _)| file.at(line))
     });
     none_of("functions over 60 lines", long);
 }
@@ -45,30 +31,16 @@ fn no_function_of_the_library_is_too_long() {
 #[test]
 fn nothing_unfinished_is_left() {
     // Written in halves, so that this file passes its own test.
-    let unfinished = [
-        ("to", "do!"),
-        ("unimple", "mented!"),
-        ("db", "g!"),
-        ("#[ig", "nore"),
-        ("FIX", "ME"),
-        ("XX", "X"),
-    ];
+    let unfinished =
+        [("to", "do!"), ("unimple", "mented!"), ("db", "g!"), ("#[ig", "nore"), ("FIX", "ME"), ("XX", "X")];
     let unfinished = unfinished.map(|(left, right)| format!("{left}{right}"));
-    none_of(
-        "unfinished code",
-        lines(CODE, "rs", |line| {
-            unfinished.iter().any(|mark| line.contains(mark))
-        }),
-    );
+    none_of("unfinished code", lines(CODE, "rs", |line| unfinished.iter().any(|mark| line.contains(mark))));
 }
 
 #[test]
 fn no_line_ends_in_white_space() {
     for extension in ["rs", "lua", "md", "toml"] {
-        none_of(
-            "white space at the end of a line",
-            lines(&["."], extension, |line| line != line.trim_end()),
-        );
+        none_of("white space at the end of a line", lines(&["."], extension, |line| line != line.trim_end()));
     }
 }
 
@@ -77,29 +49,17 @@ fn every_script_says_what_it_takes_and_returns() {
     let scripts = files(&["distlock-runtime/scripts"], "lua");
     assert!(!scripts.is_empty(), "no scripts found");
     let silent = scripts.iter().filter(|file| {
-        let header: String = file
-            .text
-            .lines()
-            .take_while(|line| line.starts_with("--"))
-            .collect();
-        !["KEYS", "ARGV", "Returns"]
-            .iter()
-            .all(|word| header.to_lowercase().contains(&word.to_lowercase()))
+        let header: String = file.text.lines().take_while(|line| line.starts_with("--")).collect();
+        !["KEYS", "ARGV", "Returns"].iter().all(|word| header.to_lowercase().contains(&word.to_lowercase()))
     });
-    none_of(
-        "scripts without KEYS, ARGV and Returns in their header",
-        silent.map(|file| file.at(1)),
-    );
+    none_of("scripts without KEYS, ARGV and Returns in their header", silent.map(|file| file.at(1)));
 }
 
 #[test]
 fn the_documents_speak_of_this_version() {
     let (version, minor) = (env!("CARGO_PKG_VERSION"), minor(env!("CARGO_PKG_VERSION")));
     let changelog = read(&root().join("CHANGELOG.md"));
-    assert!(
-        changelog.contains(version),
-        "CHANGELOG.md doesn't mention {version}"
-    );
+    assert!(changelog.contains(version), "CHANGELOG.md doesn't mention {version}");
     let readme = read(&root().join("README.md"));
     assert!(readme.contains(&minor), "README.md doesn't mention {minor}");
 }
@@ -110,9 +70,7 @@ fn every_fixed_sleep_of_a_test_has_a_reason() {
     let sleeps = files.iter().flat_map(|file| {
         let lines: Vec<&str> = file.text.lines().collect();
         let unreasoned = move |at: &usize| is_fixed_pause(lines[*at]) && !has_reason(&lines, *at);
-        (0..file.text.lines().count())
-            .filter(unreasoned)
-            .map(|at| file.at(at + 1))
+        (0..file.text.lines().count()).filter(unreasoned).map(|at| file.at(at + 1))
     });
     none_of("sleeps without a comment that gives the reason", sleeps);
 }
@@ -139,29 +97,15 @@ fn functions(text: &str) -> Vec<(usize, usize)> {
         .filter_map(|at| {
             let indent = lines[at].len() - lines[at].trim_start().len();
             let closing = format!("{}}}", " ".repeat(indent));
-            let length = lines[at..]
-                .iter()
-                .position(|line| *line == closing || one_line(lines[at], line))?;
+            let length = lines[at..].iter().position(|line| *line == closing || one_line(lines[at], line))?;
             Some((at + 1, length + 1))
         })
         .collect()
 }
 
 fn is_function(line: &str) -> bool {
-    let qualifiers = [
-        "pub",
-        "pub(crate)",
-        "pub(super)",
-        "default",
-        "const",
-        "async",
-        "unsafe",
-        "extern",
-        "\"C\"",
-    ];
-    let mut words = line
-        .split_whitespace()
-        .skip_while(|word| qualifiers.contains(word));
+    let qualifiers = ["pub", "pub(crate)", "pub(super)", "default", "const", "async", "unsafe", "extern", "\"C\""];
+    let mut words = line.split_whitespace().skip_while(|word| qualifiers.contains(word));
     words.next() == Some("fn")
 }
 
@@ -177,10 +121,7 @@ struct File {
 
 impl File {
     fn at(&self, line: usize) -> String {
-        format!(
-            "{}:{line}",
-            self.path.strip_prefix(root()).unwrap().display()
-        )
+        format!("{}:{line}", self.path.strip_prefix(root()).unwrap().display())
     }
 }
 
@@ -198,13 +139,7 @@ fn files(folders: &[&str], extension: &str) -> Vec<File> {
         walk(&root().join(folder), &mut paths);
     }
     paths.retain(|path| path.extension().is_some_and(|found| found == extension));
-    paths
-        .into_iter()
-        .map(|path| File {
-            text: read(&path),
-            path,
-        })
-        .collect()
+    paths.into_iter().map(|path| File { text: read(&path), path }).collect()
 }
 
 fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -223,16 +158,9 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn lines(folders: &[&str], extension: &str, is_bad: impl Fn(&str) -> bool) -> Vec<String> {
     let files = files(folders, extension);
-    let numbered = files.iter().flat_map(|file| {
-        file.text
-            .lines()
-            .zip(1..)
-            .map(move |(line, number)| (file, line, number))
-    });
-    numbered
-        .filter(|(_, line, _)| is_bad(line))
-        .map(|(file, _, number)| file.at(number))
-        .collect()
+    let numbered =
+        files.iter().flat_map(|file| file.text.lines().zip(1..).map(move |(line, number)| (file, line, number)));
+    numbered.filter(|(_, line, _)| is_bad(line)).map(|(file, _, number)| file.at(number)).collect()
 }
 
 fn none_of(what: &str, places: impl IntoIterator<Item = String>) {
@@ -250,10 +178,7 @@ mod tests {
     fn functions_are_measured_from_their_first_line_to_their_brace() {
         let text = "fn a() {\n    1;\n}\n\nimpl B {\n    pub(crate) async fn b(\n        c: u8,\n    ) {\n        if c {\n        }\n    }\n}\n";
         assert_eq!(functions(text), [(1, 3), (6, 6)]);
-        assert_eq!(
-            functions("fn a() -> u8 { 1 }\n    fn b();\nfn c() {\n}\n"),
-            [(1, 1), (2, 1), (3, 2)]
-        );
+        assert_eq!(functions("fn a() -> u8 { 1 }\n    fn b();\nfn c() {\n}\n"), [(1, 1), (2, 1), (3, 2)]);
     }
 
     #[test]

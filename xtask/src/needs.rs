@@ -9,14 +9,8 @@ struct Need {
 }
 
 const NEEDS: &[Need] = &[
-    Need {
-        package: "redis-server",
-        is_there: has_redis_server,
-    },
-    Need {
-        package: "libfaketime",
-        is_there: has_libfaketime,
-    },
+    Need { package: "redis-server", is_there: has_redis_server },
+    Need { package: "libfaketime", is_there: has_libfaketime },
 ];
 
 /// Installs the packages that are missing; does nothing where all are there.
@@ -36,19 +30,12 @@ pub(crate) fn install_missing() -> Result<(), String> {
     succeed(apt_get(&["install", "--yes", "--no-install-recommends"]).args(&missing))?;
     match self::missing().as_slice() {
         [] => Ok(()),
-        still => Err(format!(
-            "{} can't be found, though apt-get says it is installed",
-            still.join(" and ")
-        )),
+        still => Err(format!("{} can't be found, though apt-get says it is installed", still.join(" and "))),
     }
 }
 
 fn missing() -> Vec<&'static str> {
-    NEEDS
-        .iter()
-        .filter(|need| !(need.is_there)())
-        .map(|need| need.package)
-        .collect()
+    NEEDS.iter().filter(|need| !(need.is_there)()).map(|need| need.package).collect()
 }
 
 fn has_redis_server() -> bool {
@@ -70,27 +57,18 @@ fn has_libfaketime() -> bool {
 /// Debian starts a service with `redis-server` where it can. The tests start their own servers on their own ports, so
 /// that one does no harm.
 fn apt_get(arguments: &[&str]) -> Command {
-    let is_root = Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|id| id.stdout.trim_ascii() == b"0");
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     // `env` behind `sudo`, since sudo drops the variables of its caller.
     let mut command = Command::new(if is_root { "env" } else { "sudo" });
     if !is_root {
         command.arg("env");
     }
-    command
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get"])
-        .args(arguments);
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]).args(arguments);
     command
 }
 
 fn runs(program: &str, argument: &str) -> bool {
-    let quiet = Command::new(program)
-        .arg(argument)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
+    let quiet = Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
     quiet.is_ok_and(|status| status.success())
 }
 

@@ -14,16 +14,8 @@ struct Step {
 }
 
 const STEPS: &[Step] = &[
-    Step {
-        name: "formatting",
-        cargo: "fmt --all --check",
-        env: &[],
-    },
-    Step {
-        name: "clippy",
-        cargo: "clippy --workspace --all-targets --all-features -- --deny warnings",
-        env: &[],
-    },
+    Step { name: "formatting", cargo: "fmt --all --check", env: &[] },
+    Step { name: "clippy", cargo: "clippy --workspace --all-targets --all-features -- --deny warnings", env: &[] },
     Step {
         name: "documentation",
         cargo: "doc --workspace --all-features --no-deps",
@@ -34,17 +26,9 @@ const STEPS: &[Step] = &[
         cargo: "test --workspace --all-features --lib --bins --examples --tests",
         env: &[],
     },
-    Step {
-        name: "documentation tests",
-        cargo: "test --workspace --all-features --doc",
-        env: &[],
-    },
+    Step { name: "documentation tests", cargo: "test --workspace --all-features --doc", env: &[] },
     // Without features, as a newcomer types it: this also shows that the library builds that way.
-    Step {
-        name: "quickstart example",
-        cargo: "run --example quickstart",
-        env: &[],
-    },
+    Step { name: "quickstart example", cargo: "run --example quickstart", env: &[] },
 ];
 
 /// Runs every step and stops at the first that fails, naming it. Prints at the end how long each one took.
@@ -83,9 +67,7 @@ impl Step {
         // Cargo sets CARGO for what it runs, so that the same toolchain is used again.
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        command
-            .args(self.cargo.split(' '))
-            .envs(self.env.iter().copied());
+        command.args(self.cargo.split(' ')).envs(self.env.iter().copied());
         needs::succeed(&mut command)
     }
 }

@@ -9,12 +9,7 @@ use std::sync::LazyLock;
 use tokio::runtime::{Builder, Runtime};
 
 static BACKSTAGE: LazyLock<Runtime> = LazyLock::new(|| {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("backstage")
-        .enable_all()
-        .build()
-        .unwrap()
+    Builder::new_multi_thread().worker_threads(2).thread_name("backstage").enable_all().build().unwrap()
 });
 
 /// The runtime, for what has to be spawned on it or made in its context.

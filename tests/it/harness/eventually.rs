@@ -22,10 +22,7 @@ where
 {
     let begin = Instant::now();
     while !check().await {
-        assert!(
-            begin.elapsed() < bound,
-            "after {bound:?}, still waiting for: {what}"
-        );
+        assert!(begin.elapsed() < bound, "after {bound:?}, still waiting for: {what}");
         // The pause between two looks at the event; nothing depends on its length.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

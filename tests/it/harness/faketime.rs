@@ -13,10 +13,7 @@ impl FakeClock {
         let library = find().expect("libfaketime is missing; `cargo xtask needs` installs it");
         let clock = Self {
             library: library.to_str().unwrap().to_owned(),
-            folder: tempfile::Builder::new()
-                .prefix("distlock-it-clock-")
-                .tempdir()
-                .unwrap(),
+            folder: tempfile::Builder::new().prefix("distlock-it-clock-").tempdir().unwrap(),
         };
         clock.jump_to(0);
         clock
@@ -26,10 +23,7 @@ impl FakeClock {
     pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("LD_PRELOAD", self.library.clone()),
-            (
-                "FAKETIME_TIMESTAMP_FILE",
-                self.file().to_str().unwrap().to_owned(),
-            ),
+            ("FAKETIME_TIMESTAMP_FILE", self.file().to_str().unwrap().to_owned()),
             // Else the file is read again only every ten seconds.
             ("FAKETIME_NO_CACHE", "1".to_owned()),
             ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
@@ -51,12 +45,7 @@ impl FakeClock {
 
 /// Debian puts the library under a folder named after the architecture.
 fn find() -> Option<PathBuf> {
-    let folders = std::fs::read_dir("/usr/lib")
-        .ok()?
-        .flatten()
-        .map(|entry| entry.path());
-    let mut places = folders
-        .chain([Path::new("/usr/lib").to_owned()])
-        .map(|dir| dir.join("faketime/libfaketime.so.1"));
+    let folders = std::fs::read_dir("/usr/lib").ok()?.flatten().map(|entry| entry.path());
+    let mut places = folders.chain([Path::new("/usr/lib").to_owned()]).map(|dir| dir.join("faketime/libfaketime.so.1"));
     places.find(|library| library.exists())
 }

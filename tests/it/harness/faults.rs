@@ -37,17 +37,11 @@ impl Server {
     /// reads its data again, slowed down. The locks that it had survive, and keys that make it last are added to them.
     pub(crate) async fn loading(&self) {
         // 20,000 keys of half a millisecond; the server looks at its connections every 1,024 bytes, about 40 keys.
-        self.query::<()>(cmd("DEBUG").arg("POPULATE").arg(20_000).arg("loading"))
-            .await
-            .unwrap();
-        self.config("loading-process-events-interval-bytes", "1024")
-            .await;
+        self.query::<()>(cmd("DEBUG").arg("POPULATE").arg(20_000).arg("loading")).await.unwrap();
+        self.config("loading-process-events-interval-bytes", "1024").await;
         self.config("key-load-delay", "500").await;
         // Its answer comes when all is read; the connection may give up before.
-        backstage().spawn(query_at::<()>(
-            self.url(),
-            cmd("DEBUG").arg("RELOAD").clone(),
-        ));
+        backstage().spawn(query_at::<()>(self.url(), cmd("DEBUG").arg("RELOAD").clone()));
         eventually("LOADING", || self.answers("LOADING")).await;
     }
 
@@ -71,15 +65,11 @@ impl Server {
 
     /// Makes the server a replica (of nobody): its connections stay open and writes get READONLY.
     pub(crate) async fn readonly(&self) {
-        self.query::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(1))
-            .await
-            .unwrap();
+        self.query::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(1)).await.unwrap();
     }
 
     pub(crate) async fn writable(&self) {
-        self.query::<()>(cmd("REPLICAOF").arg("NO").arg("ONE"))
-            .await
-            .unwrap();
+        self.query::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await.unwrap();
     }
 
     pub(crate) async fn flush_scripts(&self) {
@@ -88,16 +78,12 @@ impl Server {
 
     /// Closes all connections of a type: `normal`, `pubsub`.
     pub(crate) async fn kill_clients(&self, kind: &str) -> u64 {
-        self.query(cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind))
-            .await
-            .unwrap()
+        self.query(cmd("CLIENT").arg("KILL").arg("TYPE").arg(kind)).await.unwrap()
     }
 
     /// `CONFIG SET`.
     pub(crate) async fn config(&self, name: &str, value: &str) {
-        self.query::<()>(cmd("CONFIG").arg("SET").arg(name).arg(value))
-            .await
-            .unwrap();
+        self.query::<()>(cmd("CONFIG").arg("SET").arg(name).arg(value)).await.unwrap();
     }
 
     /// Whether a harmless command is refused with this error code.

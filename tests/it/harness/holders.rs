@@ -39,24 +39,9 @@ impl Log {
     /// Says that the caller holds `key` from now on, under a token that nobody else has.
     pub(crate) fn start(&self, key: &str, token: &str) -> Holder {
         let stamp = now();
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&self.0)
-            .unwrap();
-        let holder = Holder {
-            file,
-            key: key.to_owned(),
-            token: token.to_owned(),
-        };
-        holder.write(
-            stamp,
-            if interrupted(stamp) {
-                "interrupted"
-            } else {
-                "start"
-            },
-        );
+        let file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
+        let holder = Holder { file, key: key.to_owned(), token: token.to_owned() };
+        holder.write(stamp, if interrupted(stamp) { "interrupted" } else { "start" });
         holder
     }
 }
@@ -73,14 +58,7 @@ impl Holder {
     pub(crate) fn step(&self) {
         // First the stamp: what delays the write doesn't delay the act.
         let stamp = now();
-        self.write(
-            stamp,
-            if interrupted(stamp) {
-                "interrupted"
-            } else {
-                "step"
-            },
-        );
+        self.write(stamp, if interrupted(stamp) { "interrupted" } else { "step" });
     }
 
     fn write(&self, stamp: u64, what: &str) {
@@ -106,9 +84,7 @@ const INTERRUPTION: Duration = Duration::from_millis(5);
 /// Whether the process was stopped in the middle of this very poll, between the look at the lease and the act. No lease
 /// can guard against that (it is what fencing tokens are for), so such a step doesn't count.
 fn interrupted(stamp: u64) -> bool {
-    POLL_BEGAN
-        .get()
-        .is_some_and(|began| Duration::from_nanos(stamp - began) > INTERRUPTION)
+    POLL_BEGAN.get().is_some_and(|began| Duration::from_nanos(stamp - began) > INTERRUPTION)
 }
 
 /// Goes around a locked call in a process that is stopped now and then: notes when each poll of the call began.
@@ -181,10 +157,7 @@ pub(crate) fn holds(log: &str, until: Until) -> Vec<Hold> {
         }
     }
     // One that never did anything that counts held nothing.
-    let mut holds: Vec<Hold> = holds
-        .into_values()
-        .filter(|hold| hold.from <= hold.to)
-        .collect();
+    let mut holds: Vec<Hold> = holds.into_values().filter(|hold| hold.from <= hold.to).collect();
     holds.sort_by_key(|hold| hold.from);
     holds
 }
@@ -230,50 +203,32 @@ mod tests {
 
     #[test]
     fn one_after_the_other_is_no_overlap() {
-        assert!(!found(
-            "1 start a k\n5 end a k\n6 start b k\n9 end b k\n",
-            Until::Dropped
-        ));
+        assert!(!found("1 start a k\n5 end a k\n6 start b k\n9 end b k\n", Until::Dropped));
     }
 
     #[test]
     fn a_start_before_the_end_of_another_is_an_overlap() {
-        assert!(found(
-            "1 start a k\n6 start b k\n7 end a k\n9 end b k\n",
-            Until::Dropped
-        ));
+        assert!(found("1 start a k\n6 start b k\n7 end a k\n9 end b k\n", Until::Dropped));
     }
 
     #[test]
     fn an_overlap_is_found_whatever_the_order_of_the_lines() {
-        assert!(found(
-            "6 start b k\n9 end b k\n1 start a k\n7 end a k\n",
-            Until::Dropped
-        ));
+        assert!(found("6 start b k\n9 end b k\n1 start a k\n7 end a k\n", Until::Dropped));
     }
 
     #[test]
     fn an_overlap_is_found_past_a_short_hold_in_between() {
-        assert!(found(
-            "1 start a k\n2 start b j\n3 end b j\n4 start c k\n9 end a k\n",
-            Until::Dropped
-        ));
+        assert!(found("1 start a k\n2 start b j\n3 end b j\n4 start c k\n9 end a k\n", Until::Dropped));
     }
 
     #[test]
     fn different_keys_may_be_held_at_once() {
-        assert!(!found(
-            "1 start a k\n2 start b j\n3 end a k\n4 end b j\n",
-            Until::Dropped
-        ));
+        assert!(!found("1 start a k\n2 start b j\n3 end a k\n4 end b j\n", Until::Dropped));
     }
 
     #[test]
     fn a_step_after_anothers_start_is_an_overlap_for_stopped_processes_too() {
-        assert!(found(
-            "1 start a k\n6 start b k\n7 step a k\n",
-            Until::LastStep
-        ));
+        assert!(found("1 start a k\n6 start b k\n7 step a k\n", Until::LastStep));
     }
 
     #[test]
@@ -285,14 +240,8 @@ mod tests {
 
     #[test]
     fn a_killed_process_holds_until_its_last_line() {
-        assert!(!found(
-            "1 start a k\n2 step a k\n6 start b k\n",
-            Until::Dropped
-        ));
-        assert!(found(
-            "1 start a k\n7 step a k\n6 start b k\n",
-            Until::Dropped
-        ));
+        assert!(!found("1 start a k\n2 step a k\n6 start b k\n", Until::Dropped));
+        assert!(found("1 start a k\n7 step a k\n6 start b k\n", Until::Dropped));
     }
 
     #[test]
@@ -300,9 +249,6 @@ mod tests {
         let log = "1 start a k\n6 start b k\n7 interrupted a k\n";
         assert!(!found(log, Until::LastStep));
         assert_eq!(holds(log, Until::LastStep)[0].interrupted, 1);
-        assert!(!found(
-            "1 start a k\n2 interrupted b k\n3 step a k\n4 end b k\n",
-            Until::LastStep
-        ));
+        assert!(!found("1 start a k\n2 interrupted b k\n3 step a k\n4 end b k\n", Until::LastStep));
     }
 }

@@ -26,17 +26,13 @@ impl Server {
 
     /// Sets a string key, without an expiry.
     pub(crate) async fn set(&self, key: &str, value: &str) {
-        self.query::<()>(cmd("SET").arg(key).arg(value))
-            .await
-            .unwrap();
+        self.query::<()>(cmd("SET").arg(key).arg(value)).await.unwrap();
     }
 
     /// Sets a string key that expires, as a lock held by somebody else does.
     pub(crate) async fn set_for(&self, key: &str, value: &str, ttl: Duration) {
         let ttl = u64::try_from(ttl.as_millis()).unwrap();
-        self.query::<()>(cmd("SET").arg(key).arg(value).arg("PX").arg(ttl))
-            .await
-            .unwrap();
+        self.query::<()>(cmd("SET").arg(key).arg(value).arg("PX").arg(ttl)).await.unwrap();
     }
 
     /// Deletes a key; says whether it was there.
@@ -75,9 +71,7 @@ impl Server {
     /// Connections made so far, ours included.
     pub(crate) async fn connections_received(&self) -> u64 {
         let stats = self.info("stats").await.unwrap();
-        let count = stats
-            .lines()
-            .find_map(|line| line.strip_prefix("total_connections_received:"));
+        let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         count.unwrap().parse().unwrap()
     }
 }
@@ -93,9 +87,7 @@ where
         .set_response_timeout(Some(Duration::from_secs(3)));
     on_backstage(async move {
         let client = Client::open(url)?;
-        let mut connection = client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         command.query_async(&mut connection).await
     })
     .await

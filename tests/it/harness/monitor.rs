@@ -21,15 +21,8 @@ impl Server {
     /// Collects from now on what the server is asked. Not for servers with a password.
     pub(crate) async fn monitor(&self) -> Monitor<'_> {
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let reader = backstage().spawn(collect(
-            on_backstage(open(self.address())).await,
-            lines.clone(),
-        ));
-        Monitor {
-            server: self,
-            lines,
-            reader,
-        }
+        let reader = backstage().spawn(collect(on_backstage(open(self.address())).await, lines.clone()));
+        Monitor { server: self, lines, reader }
     }
 }
 
@@ -57,27 +50,14 @@ impl Monitor<'_> {
     /// All that the server was asked before this call is there: it waits for a command of its own to come by.
     pub(crate) async fn lines_with(&self, texts: &[&str]) -> Vec<String> {
         let mark = uuid::Uuid::new_v4().to_string();
-        self.server
-            .query::<String>(redis::cmd("ECHO").arg(&mark))
-            .await
-            .unwrap();
+        self.server.query::<String>(redis::cmd("ECHO").arg(&mark)).await.unwrap();
         eventually("MONITOR to catch up", || async {
-            self.lines
-                .lock()
-                .unwrap()
-                .iter()
-                .any(|line| line.contains(&mark))
+            self.lines.lock().unwrap().iter().any(|line| line.contains(&mark))
         })
         .await;
         let wanted: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
         let matches = |line: &String| wanted.iter().all(|text| line.to_lowercase().contains(text));
-        self.lines
-            .lock()
-            .unwrap()
-            .iter()
-            .filter(|line| matches(line))
-            .cloned()
-            .collect()
+        self.lines.lock().unwrap().iter().filter(|line| matches(line)).cloned().collect()
     }
 
     /// How many of the lines so far contain all of these texts.

@@ -43,36 +43,20 @@ impl Child {
     }
 
     /// The same with more environment variables.
-    pub(crate) async fn spawn_with(
-        role: &str,
-        arguments: &[&str],
-        environment: &[(&str, &str)],
-    ) -> Self {
+    pub(crate) async fn spawn_with(role: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let (_, this_module) = module_path!().split_once("::").unwrap();
         let mut command = tied::tied(std::env::current_exe().unwrap());
-        command
-            .arg("--exact")
-            .arg(format!("{this_module}::child_entry"));
+        command.arg("--exact").arg(format!("{this_module}::child_entry"));
         command.args(["--nocapture", "--test-threads=1"]);
-        command
-            .env(ROLE, role)
-            .env(ARGUMENTS, arguments.join(&SEPARATOR.to_string()));
+        command.env(ROLE, role).env(ARGUMENTS, arguments.join(&SEPARATOR.to_string()));
         command.envs(environment.iter().copied());
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = tied::spawn(command).await;
         let output = Arc::new(Mutex::new(String::new()));
         let (sender, events) = mpsc::unbounded_channel();
         collect(process.stdout.take().unwrap(), output.clone(), Some(sender));
         collect(process.stderr.take().unwrap(), output.clone(), None);
-        Self {
-            role: role.to_owned(),
-            process: Mutex::new(process),
-            events: events.into(),
-            output,
-        }
+        Self { role: role.to_owned(), process: Mutex::new(process), events: events.into(), output }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -85,16 +69,19 @@ impl Child {
         let mut events = self.events.lock().await;
         loop {
             let Some(event) = soon(&what, events.recv()).await else {
-                panic!(
-                    "{what}: the child has ended; it printed:\n{}",
-                    self.output()
-                );
+                panic!("{what}: the child has ended; it printed:\n{}", self.output());
             };
             let (this, rest) = event.split_once(' ').unwrap_or((&event, ""));
             if this == name {
                 return rest.to_owned();
             }
         }
+    }
+
+    /// Writes a line to the child's standard input.
+    pub(crate) fn say(&self, line: &str) {
+        let mut process = self.process.lock().unwrap();
+        writeln!(process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Stops the process, as a paused machine does: SIGSTOP.
@@ -119,17 +106,9 @@ impl Child {
             // Taken in a statement of its own, so that the lock isn't held while we wait.
             let ended = self.process.lock().unwrap().try_wait().unwrap();
             if let Some(status) = ended {
-                return Ended {
-                    status,
-                    output: self.output(),
-                };
+                return Ended { status, output: self.output() };
             }
-            assert!(
-                begin.elapsed() < SOON,
-                "child `{}` doesn't end; it printed:\n{}",
-                self.role,
-                self.output()
-            );
+            assert!(begin.elapsed() < SOON, "child `{}` doesn't end; it printed:\n{}", self.role, self.output());
             // The pause between two looks.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -172,10 +151,7 @@ pub(crate) fn emit(name: &str, rest: impl std::fmt::Display) {
     // One write for the line, past libtest's capture; stdout is a pipe that the test reads to its end.
     let line = format!("{EVENT}{name} {rest}\n");
     let mut stdout = std::io::stdout().lock();
-    stdout
-        .write_all(line.as_bytes())
-        .and_then(|()| stdout.flush())
-        .unwrap();
+    stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).unwrap();
 }
 
 /// Where a child begins. As a test of its own it has nothing to do.

@@ -87,12 +87,7 @@ impl Proxy {
         });
         let (address, acceptor) = listen("127.0.0.1:0".parse().unwrap(), link.clone()).await;
         let url = server.url_at(&address.to_string());
-        Self {
-            address,
-            url,
-            link,
-            acceptor: Mutex::new(Some(acceptor)),
-        }
+        Self { address, url, link, acceptor: Mutex::new(Some(acceptor)) }
     }
 
     /// The server's URL over this link.
@@ -109,26 +104,17 @@ impl Proxy {
 
     /// Holds back what goes one way.
     pub(crate) fn hold(&self, way: Way) {
-        self.link
-            .state
-            .send_modify(|state| state.passage(way).held = true);
+        self.link.state.send_modify(|state| state.passage(way).held = true);
     }
 
     /// What goes one way takes this much longer.
     pub(crate) fn delay(&self, way: Way, time: Duration) {
-        self.link
-            .state
-            .send_modify(|state| state.passage(way).delay = time);
+        self.link.state.send_modify(|state| state.passage(way).delay = time);
     }
 
     /// Lets everything pass again at once, what was held back included.
     pub(crate) fn pass(&self) {
-        self.link.state.send_modify(|state| {
-            *state = State {
-                resets: state.resets,
-                ..State::default()
-            }
-        });
+        self.link.state.send_modify(|state| *state = State { resets: state.resets, ..State::default() });
     }
 
     /// Closes the connections there are with a reset, and drops what is held back on them. After `hold(Way::Replies)`,
@@ -155,23 +141,14 @@ impl Proxy {
 
     /// Lets `to_pass` commands that contain `text` (in any case of letters) pass, and trips at the next one, once.
     pub(crate) fn arm(&self, text: &str, to_pass: u32, trip: Trip) {
-        *self.link.wire.lock().unwrap() = Some(Wire {
-            text: text.to_lowercase(),
-            to_pass,
-            trip,
-        });
+        *self.link.wire.lock().unwrap() = Some(Wire { text: text.to_lowercase(), to_pass, trip });
     }
 
     /// Waits until the wire has been tripped `times` since the start; with [`Trip::LoseReply`], until the server has
     /// answered.
     pub(crate) async fn tripped(&self, times: u32) {
         let mut tripped = self.link.tripped.subscribe();
-        soon(
-            "the command that trips the wire",
-            tripped.wait_for(|n| *n >= times),
-        )
-        .await
-        .unwrap();
+        soon("the command that trips the wire", tripped.wait_for(|n| *n >= times)).await.unwrap();
     }
 
     /// Connections that were made over this link so far.
@@ -237,12 +214,7 @@ impl Link {
     }
 
     /// Passes bytes on both ways until one side closes, the link is reset, or the wire trips.
-    async fn pass_on(
-        &self,
-        client: &mut TcpStream,
-        server: &mut TcpStream,
-        resets: u64,
-    ) -> std::io::Result<End> {
+    async fn pass_on(&self, client: &mut TcpStream, server: &mut TcpStream, resets: u64) -> std::io::Result<End> {
         let mut state = self.state.subscribe();
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
@@ -280,9 +252,7 @@ impl Link {
                 tokio::time::sleep(delay).await;
             }
             // An error would say that the link is gone, and with it this task's owner.
-            let _ = state
-                .wait_for(|state| !state.clone().passage(way).held)
-                .await;
+            let _ = state.wait_for(|state| !state.clone().passage(way).held).await;
             to.write_all(data).await?;
         }
     }
@@ -290,10 +260,7 @@ impl Link {
     fn trips(&self, data: &[u8]) -> Option<Trip> {
         let mut armed = self.wire.lock().unwrap();
         let wire = armed.as_mut()?;
-        if !String::from_utf8_lossy(data)
-            .to_lowercase()
-            .contains(&wire.text)
-        {
+        if !String::from_utf8_lossy(data).to_lowercase().contains(&wire.text) {
             return None;
         }
         if wire.to_pass > 0 {

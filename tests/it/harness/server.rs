@@ -59,25 +59,14 @@ impl Options {
     pub(crate) async fn start(self) -> Server {
         // Somebody may take the port between our look and the server's. Five times in a row is another fault.
         for _ in 0..5 {
-            let folder = tempfile::Builder::new()
-                .prefix("distlock-it-")
-                .tempdir()
-                .unwrap();
+            let folder = tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap();
             let port = free_port();
             let process = self.launch(folder.path(), port).await;
-            let server = Server {
-                port,
-                folder,
-                process: Mutex::new(process),
-                options: self.clone(),
-            };
+            let server = Server { port, folder, process: Mutex::new(process), options: self.clone() };
             if server.comes_up().await {
                 return server;
             }
-            eprintln!(
-                "redis-server ended at once on port {port}: {}",
-                server.log()
-            );
+            eprintln!("redis-server ended at once on port {port}: {}", server.log());
         }
         panic!("redis-server ended at once, five times; its log is above");
     }
@@ -85,35 +74,17 @@ impl Options {
     async fn launch(&self, folder: &Path, port: u16) -> Child {
         let mut command = tied::tied("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
-        command.args([
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--enable-debug-command",
-            "yes",
-        ]);
-        command
-            .arg("--dir")
-            .arg(folder)
-            .arg("--logfile")
-            .arg(folder.join("log"));
+        command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
+        command.arg("--dir").arg(folder).arg("--logfile").arg(folder.join("log"));
         if self.unix_socket {
             command.arg("--unixsocket").arg(folder.join(SOCKET));
         }
         for [name, value] in &self.directives {
             command.arg(format!("--{name}"));
             // Redis takes each word of a user's rules as an argument of its own.
-            command.args(if name == "user" {
-                value.split(' ').collect()
-            } else {
-                vec![value.as_str()]
-            });
+            command.args(if name == "user" { value.split(' ').collect() } else { vec![value.as_str()] });
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         tied::spawn(command).await
     }
 }
@@ -141,12 +112,7 @@ impl Server {
 
     /// The same over another address: that of a proxy.
     pub(crate) fn url_at(&self, address: &str) -> String {
-        let password = self
-            .options
-            .password
-            .as_ref()
-            .map(|password| format!(":{password}@"))
-            .unwrap_or_default();
+        let password = self.options.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         format!("redis://{password}{address}")
     }
 
@@ -178,12 +144,7 @@ impl Server {
     async fn relaunch(&self) {
         let process = self.options.launch(self.folder.path(), self.port).await;
         *self.process.lock().unwrap() = process;
-        assert!(
-            self.comes_up().await,
-            "the server doesn't come up again on port {}: {}",
-            self.port,
-            self.log()
-        );
+        assert!(self.comes_up().await, "the server doesn't come up again on port {}: {}", self.port, self.log());
     }
 
     /// Waits until this very process answers on the port; `false` when it ended instead.
@@ -194,19 +155,10 @@ impl Server {
             if self.process.lock().unwrap().try_wait().unwrap().is_some() {
                 return false;
             }
-            if self
-                .info("server")
-                .await
-                .is_some_and(|info| info.contains(&format!("process_id:{id}\r")))
-            {
+            if self.info("server").await.is_some_and(|info| info.contains(&format!("process_id:{id}\r"))) {
                 return true;
             }
-            assert!(
-                begin.elapsed() < SOON,
-                "no answer from redis-server on port {}: {}",
-                self.port,
-                self.log()
-            );
+            assert!(begin.elapsed() < SOON, "no answer from redis-server on port {}: {}", self.port, self.log());
             // The pause between two looks.
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -214,8 +166,7 @@ impl Server {
 
     /// What the server wrote to its log, for messages.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log"))
-            .unwrap_or_else(|why| why.to_string())
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_else(|why| why.to_string())
     }
 }
 
@@ -233,8 +184,7 @@ fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         // Test processes that run side by side begin at different places.
-        let offset =
-            std::process::id().wrapping_mul(379) + u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
+        let offset = std::process::id().wrapping_mul(379) + u32::from(NEXT.fetch_add(1, Ordering::Relaxed));
         let port = 12_000 + u16::try_from(offset % 20_000).unwrap();
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return port;

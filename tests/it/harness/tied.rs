@@ -27,19 +27,14 @@ pub(crate) fn tied(program: impl AsRef<Path>) -> Command {
 pub(crate) async fn spawn(mut command: Command) -> Child {
     on_backstage(async move {
         let what = format!("{command:?}");
-        command.spawn().unwrap_or_else(|why| {
-            panic!("can't start {what}: {why} (`cargo xtask needs` installs it)")
-        })
+        command.spawn().unwrap_or_else(|why| panic!("can't start {what}: {why} (`cargo xtask needs` installs it)"))
     })
     .await
 }
 
 /// Sends a signal to one process, by its id.
 pub(crate) fn signal(process: &Child, signal: Signal) {
-    let pid = i32::try_from(process.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .expect("a process id");
+    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process id");
     kill_process(pid, signal).expect("the process is there, since we haven't waited for it yet");
 }
 

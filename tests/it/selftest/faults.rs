@@ -15,10 +15,7 @@ async fn a_frozen_server_accepts_and_never_answers_and_does_it_all_later() {
     assert!(set(&mut connection, "k").await.unwrap_err().is_timeout());
     server.thaw();
     set(&mut connection, "after").await.unwrap();
-    assert!(
-        server.exists("k").await,
-        "what was sent meanwhile is done after all"
-    );
+    assert!(server.exists("k").await, "what was sent meanwhile is done after all");
 }
 
 #[tokio::test]
@@ -50,15 +47,8 @@ async fn a_server_whose_save_failed_answers_misconf_to_writes_until_one_succeeds
     let mut connection = connect(server.url()).await.unwrap();
     server.misconf().await;
     assert_eq!(refusal(&mut connection).await.as_deref(), Some("MISCONF"));
-    let in_script = cmd("EVAL")
-        .arg("return redis.call('DEL', KEYS[1])")
-        .arg(1)
-        .arg("k")
-        .clone();
-    let error = in_script
-        .query_async::<()>(&mut connection)
-        .await
-        .unwrap_err();
+    let in_script = cmd("EVAL").arg("return redis.call('DEL', KEYS[1])").arg(1).arg("k").clone();
+    let error = in_script.query_async::<()>(&mut connection).await.unwrap_err();
     assert!(format!("{error:?}").contains("MISCONF"), "{error:?}");
     server.end_misconf().await;
     assert_eq!(refusal(&mut connection).await, None);
@@ -81,19 +71,9 @@ async fn flushed_scripts_are_unknown() {
     let load = cmd("SCRIPT").arg("LOAD").arg("return 1").clone();
     let sha: String = load.query_async(&mut connection).await.unwrap();
     let evalsha = cmd("EVALSHA").arg(sha).arg(0).clone();
-    assert_eq!(
-        evalsha.query_async::<u32>(&mut connection).await.unwrap(),
-        1
-    );
+    assert_eq!(evalsha.query_async::<u32>(&mut connection).await.unwrap(), 1);
     server.flush_scripts().await;
-    assert_eq!(
-        evalsha
-            .query_async::<u32>(&mut connection)
-            .await
-            .unwrap_err()
-            .code(),
-        Some("NOSCRIPT")
-    );
+    assert_eq!(evalsha.query_async::<u32>(&mut connection).await.unwrap_err().code(), Some("NOSCRIPT"));
 }
 
 #[tokio::test]
@@ -101,10 +81,5 @@ async fn killed_connections_are_closed() {
     let server = Server::start().await;
     let mut connection = connect(server.url()).await.unwrap();
     assert!(server.kill_clients("normal").await >= 1);
-    assert!(
-        set(&mut connection, "k")
-            .await
-            .unwrap_err()
-            .is_connection_dropped()
-    );
+    assert!(set(&mut connection, "k").await.unwrap_err().is_connection_dropped());
 }

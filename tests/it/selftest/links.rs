@@ -15,9 +15,7 @@ async fn a_black_hole_swallows_old_and_new_connections() {
     set(&mut connection, "before").await.unwrap();
     proxy.blackhole();
     assert!(set(&mut connection, "k").await.unwrap_err().is_timeout());
-    let error = connect(proxy.url())
-        .await
-        .expect_err("a new connection got through");
+    let error = connect(proxy.url()).await.expect_err("a new connection got through");
     assert!(error.is_timeout(), "{error}");
     assert!(!server.exists("k").await);
     proxy.pass();
@@ -64,11 +62,7 @@ async fn requests_and_replies_can_be_delayed() {
         proxy.delay(direction, time);
         let begin = Instant::now();
         set(&mut connection, "k").await.unwrap();
-        assert!(
-            took(begin, time),
-            "{direction:?} took only {:?}",
-            begin.elapsed()
-        );
+        assert!(took(begin, time), "{direction:?} took only {:?}", begin.elapsed());
         proxy.pass();
     }
 }
@@ -91,24 +85,11 @@ async fn connections_can_be_reset_and_refused() {
     let proxy = Proxy::start(&server).await;
     let mut connection = connect(proxy.url()).await.unwrap();
     proxy.reset();
-    assert!(
-        set(&mut connection, "k")
-            .await
-            .unwrap_err()
-            .is_connection_dropped()
-    );
+    assert!(set(&mut connection, "k").await.unwrap_err().is_connection_dropped());
     proxy.refuse().await;
-    assert!(
-        connect(proxy.url())
-            .await
-            .err()
-            .unwrap()
-            .is_connection_refusal()
-    );
+    assert!(connect(proxy.url()).await.err().unwrap().is_connection_refusal());
     proxy.accept().await;
-    set(&mut connect(proxy.url()).await.unwrap(), "k")
-        .await
-        .unwrap();
+    set(&mut connect(proxy.url()).await.unwrap(), "k").await.unwrap();
     assert_eq!(proxy.connections(), 2);
 }
 
@@ -121,17 +102,10 @@ async fn a_tripwire_loses_the_reply_to_exactly_the_command_that_was_meant() {
     set(&mut connection, "first").await.unwrap();
     set(&mut connection, "second").await.unwrap();
     server.del("second").await;
-    assert!(
-        set(&mut connection, "second")
-            .await
-            .unwrap_err()
-            .is_connection_dropped()
-    );
+    assert!(set(&mut connection, "second").await.unwrap_err().is_connection_dropped());
     link.tripped(1).await;
     assert!(server.exists("second").await, "the server did it");
-    set(&mut connect(link.url()).await.unwrap(), "second")
-        .await
-        .unwrap();
+    set(&mut connect(link.url()).await.unwrap(), "second").await.unwrap();
 }
 
 #[tokio::test]

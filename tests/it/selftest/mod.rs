@@ -16,12 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection that gives up on an answer after [`PATIENCE`].
 async fn connect(url: String) -> RedisResult<MultiplexedConnection> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(PATIENCE))
-        .set_response_timeout(Some(PATIENCE));
-    Client::open(url)?
-        .get_multiplexed_async_connection_with_config(&config)
-        .await
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 async fn set(connection: &mut MultiplexedConnection, key: &str) -> RedisResult<()> {

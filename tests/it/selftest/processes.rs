@@ -21,9 +21,7 @@ pub(crate) fn hold(arguments: &[&str]) {
         let holder = Log::open(arguments[0]).start("k", arguments[1]);
         holder.step();
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(NotingPolls::of(body));
     emit("held", "");
 }
@@ -75,11 +73,5 @@ async fn several_processes_share_one_log_of_holders() {
         assert!(ended.status.success(), "{}", ended.output);
     }
     let holds = assert_no_overlap(&log, Until::Dropped);
-    assert_eq!(
-        holds
-            .iter()
-            .map(|hold| hold.token.as_str())
-            .collect::<Vec<_>>(),
-        ["a", "b"]
-    );
+    assert_eq!(holds.iter().map(|hold| hold.token.as_str()).collect::<Vec<_>>(), ["a", "b"]);
 }

@@ -23,13 +23,7 @@ async fn a_killed_server_refuses_and_a_restarted_one_has_lost_its_data() {
     let server = Server::start().await;
     server.set("k", "v").await;
     server.kill();
-    assert!(
-        server
-            .query::<String>(&cmd("PING"))
-            .await
-            .unwrap_err()
-            .is_connection_refusal()
-    );
+    assert!(server.query::<String>(&cmd("PING")).await.unwrap_err().is_connection_refusal());
     server.restart().await;
     assert!(server.keys().await.is_empty());
 }
@@ -45,26 +39,12 @@ async fn a_server_can_be_restarted_with_its_data() {
 
 #[tokio::test]
 async fn passwords_and_users_are_asked_for() {
-    let server = Server::options()
-        .password("p")
-        .user("locker on >secret ~lock:* +@all")
-        .start()
-        .await;
+    let server = Server::options().password("p").user("locker on >secret ~lock:* +@all").start().await;
     server.set("k", "v").await;
     let at = server.address();
-    let refused = query_at::<String>(format!("redis://:wrong@{at}"), cmd("PING"))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        refused.kind(),
-        redis::ErrorKind::AuthenticationFailed,
-        "{refused:?}"
-    );
-    let as_locker = query_at::<String>(
-        format!("redis://locker:secret@{at}"),
-        cmd("GET").arg("k").clone(),
-    )
-    .await;
+    let refused = query_at::<String>(format!("redis://:wrong@{at}"), cmd("PING")).await.unwrap_err();
+    assert_eq!(refused.kind(), redis::ErrorKind::AuthenticationFailed, "{refused:?}");
+    let as_locker = query_at::<String>(format!("redis://locker:secret@{at}"), cmd("GET").arg("k").clone()).await;
     assert_eq!(as_locker.unwrap_err().code(), Some("NOPERM"));
 }
 
@@ -72,9 +52,7 @@ async fn passwords_and_users_are_asked_for() {
 async fn a_server_listens_on_a_socket_file() {
     let server = Server::options().unix_socket().start().await;
     server.set("k", "v").await;
-    let value: String = query_at(server.unix_url(), cmd("GET").arg("k").clone())
-        .await
-        .unwrap();
+    let value: String = query_at(server.unix_url(), cmd("GET").arg("k").clone()).await.unwrap();
     assert_eq!(value, "v");
 }
 
@@ -88,8 +66,5 @@ async fn monitor_has_all_that_was_asked_before() {
     }
     assert_eq!(monitor.count(&["\"set\"", "\"k\""]).await, 50);
     assert_eq!(server.calls().await["set"], 50);
-    assert!(
-        server.connections_received().await >= 3,
-        "ours, the monitor's and the client's"
-    );
+    assert!(server.connections_received().await >= 3, "ours, the monitor's and the client's");
 }
