@@ -3,7 +3,10 @@
 use proc_macro2::{Ident, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{AttrStyle, Attribute, Error, FnArg, LitStr, ReturnType, Signature, Token, Type, Visibility, braced, token};
+use syn::{
+    AttrStyle, Attribute, Error, FnArg, LitStr, Path, ReturnType, Signature, Token, Type, TypeParamBound, Visibility,
+    braced, token,
+};
 
 use crate::params;
 
@@ -112,13 +115,15 @@ fn not_async(sig: &Signature) -> String {
 
 /// Whether the type looks like `impl Future<..>` or like what `async_trait` makes of an `async fn`, `Pin<Box<..>>`.
 fn returns_future(output: &ReturnType) -> bool {
-    match output {
-        ReturnType::Default => false,
-        ReturnType::Type(_, ty) => match &**ty {
-            Type::ImplTrait(_) => true,
-            Type::Path(ty) => ty.path.segments.last().is_some_and(|last| last.ident == "Pin"),
+    let ends_in = |path: &Path, name: &str| path.segments.last().is_some_and(|last| last.ident == name);
+    let ReturnType::Type(_, ty) = output else { return false };
+    match &**ty {
+        Type::ImplTrait(opaque) => opaque.bounds.iter().any(|bound| match bound {
+            TypeParamBound::Trait(bound) => ends_in(&bound.path, "Future"),
             _ => false,
-        },
+        }),
+        Type::Path(ty) => ends_in(&ty.path, "Pin"),
+        _ => false,
     }
 }
 

@@ -56,7 +56,8 @@ use crate::function::Function;
 /// | `crate` | a path | `::distlock` | where the crate is, if it was renamed or is re-exported |
 ///
 /// Literals are checked while compiling. Anything else is an expression, which sees the parameters and is evaluated
-/// once, before the body.
+/// once, before the body. Only `or_else` comes later, when the parameters have moved into the body: it sees those that
+/// are `Copy`, and no bindings of patterns.
 ///
 /// The names `keys`, `wait`, `fencing_token`, `mode`, `permits` and `reentrant` are kept for what is not built yet.
 ///
