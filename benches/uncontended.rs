@@ -60,7 +60,7 @@ impl ByHand {
         let key = format!("hand:{{order:{id}}}");
         let token = uuid::Uuid::new_v4().to_string();
         let mut set = redis::cmd("SET");
-        set.arg(&key).arg(&token).arg("NX").arg("PX").arg(TTL.as_millis() as u64);
+        set.arg(&key).arg(&token).arg("NX").arg("PX").arg(30_000);
         let granted: bool = set.query_async(&mut self.connection).await.unwrap();
         assert!(granted);
         let mut release = redis::cmd("EVALSHA");
