@@ -16,10 +16,16 @@ use crate::{LockError, events};
 /// If the future is dropped, a key that a request under way sets is freed behind it.
 pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
     let call = core.enter()?;
-    let started = Time::now();
     let mut pauses = None;
-    let mut claim =
-        Claim { core: &call.core, hold: &hold, attempts: 0, in_flight: false, unknown: false, routes: Vec::new() };
+    let mut claim = Claim {
+        core: &call.core,
+        hold: &hold,
+        started: Time::FAR_FUTURE,
+        attempts: 0,
+        in_flight: false,
+        unknown: false,
+        routes: Vec::new(),
+    };
     loop {
         let refusal = match claim.attempt().await {
             Ok(strays) => {
@@ -31,7 +37,8 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
         let last = claim.attempts > u64::from(hold.terms.retry) || refusal.is_lasting();
         refusal.report(&hold, claim.attempts, last);
         if last {
-            return Err(refusal.into_error(&hold, claim.attempts, Time::now().saturating_since(started)));
+            let waited = Time::now().saturating_since(claim.started);
+            return Err(refusal.into_error(&hold, claim.attempts, waited));
         }
         let pause = pauses.get_or_insert_with(|| hold.terms.backoff.pauses()).next(refusal.remaining());
         call.core.unless_closing(tokio::time::sleep(pause)).await?;
@@ -42,6 +49,7 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
 struct Claim<'a> {
     core: &'a Arc<Core>,
     hold: &'a Arc<Hold>,
+    started: Time,
     attempts: u64,
     in_flight: bool,
     /// Whether an attempt had no answer, and so may have set the key or may set it yet.
@@ -57,6 +65,9 @@ impl Claim<'_> {
         self.in_flight = true;
         let mut route = RouteNote { routes: &mut self.routes, route: None };
         let sent = Time::now();
+        if attempt == Attempt::First {
+            self.started = sent;
+        }
         let answer = self.core.backend().acquire(self.hold.entry(), attempt, &mut route.route).await;
         self.in_flight = false;
         match answer {

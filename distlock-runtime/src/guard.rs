@@ -73,8 +73,8 @@ impl LockGuard {
     pub(crate) async fn free(&mut self) -> Result<(), NotFreed> {
         let hold = &self.lease.hold;
         self.call.core.watchdog().unwatch(hold);
-        let timeout = hold.terms.command_timeout.min(hold.remaining());
-        hold.end().map_err(NotFreed::Lost)?;
+        let remaining = hold.end().map_err(NotFreed::Lost)?;
+        let timeout = hold.terms.command_timeout.min(remaining);
         let released = self.call.core.backend().release(hold.entry_within(timeout)).await;
         match released {
             Ok(released) => {
@@ -106,7 +106,7 @@ impl Drop for LockGuard {
         let watchdog = self.call.core.watchdog();
         if !self.freed {
             watchdog.unwatch(hold);
-            if hold.end() != Err(LostReason::Gone) {
+            if !matches!(hold.end(), Err(LostReason::Gone)) {
                 watchdog.free(hold);
             }
         }

@@ -98,12 +98,16 @@ impl Hold {
 
     /// Judges the lease by the clock, and says whether and how it was lost.
     pub(crate) fn check(&self) -> Result<(), LostReason> {
+        self.check_at(Time::now())
+    }
+
+    fn check_at(&self, now: Time) -> Result<(), LostReason> {
         loop {
             let state = self.state.0.load(Ordering::Acquire);
             if !is_deadline(state) {
                 return reason(state).map_or(Ok(()), Err);
             }
-            if Time::now().as_nanos() < state {
+            if now.as_nanos() < state {
                 return Ok(());
             }
             // Unless the watchdog has extended it in this very moment, it is over.
@@ -114,12 +118,15 @@ impl Hold {
         }
     }
 
-    /// Ends the lease because the call ends, and says whether and how it was lost before.
-    pub(crate) fn end(&self) -> Result<(), LostReason> {
-        self.check()?;
-        let ended =
-            self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| is_deadline(state).then_some(ENDED));
-        ended.map(drop).or_else(|state| reason(state).map_or(Ok(()), Err))
+    /// Ends the lease because the call ends, and says how much of it was left, or how it was lost before.
+    pub(crate) fn end(&self) -> Result<Duration, LostReason> {
+        let now = Time::now();
+        self.check_at(now)?;
+        let end = |state| is_deadline(state).then_some(ENDED);
+        match self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, end) {
+            Ok(deadline) => Ok(Time::from_nanos(deadline).saturating_since(now)),
+            Err(state) => reason(state).map_or(Ok(Duration::ZERO), Err),
+        }
     }
 
     /// The server turned out not to have our token any more while the lock was being released.

@@ -1,6 +1,6 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
@@ -20,7 +20,7 @@ pub(super) struct Connections {
     client: Client,
     site: Arc<Site>,
     connect_timeout: Duration,
-    slots: RwLock<Vec<(runtime::Id, Arc<Slot>)>>,
+    slots: RwLock<Vec<Slot>>,
 }
 
 impl Connections {
@@ -36,16 +36,24 @@ impl Connections {
     ///
     /// Nothing was sent if it fails.
     pub(super) async fn get(self: &Arc<Self>) -> Result<Arc<Live>, BackendError> {
-        let slot = self.slot()?;
-        match slot.usable() {
+        let Ok(runtime) = Handle::try_current() else {
+            return Err(BackendError::lasting("no Tokio runtime is running here; one with I/O and time is needed"));
+        };
+        match self.usable(runtime.id()) {
             Some(live) => Ok(live),
             // In a box, since to connect takes a large future, which every command would otherwise carry with it.
-            None => Box::pin(self.connect(&slot)).await,
+            None => Box::pin(self.connect(runtime)).await,
         }
     }
 
-    async fn connect(&self, slot: &Slot) -> Result<Arc<Live>, BackendError> {
-        match tokio::time::timeout(self.connect_timeout, slot.connect(self)).await {
+    fn usable(&self, id: runtime::Id) -> Option<Arc<Live>> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let live = slots.iter().find(|slot| slot.id == id)?.live.as_ref()?;
+        (!live.is_broken()).then(|| live.clone())
+    }
+
+    async fn connect(self: &Arc<Self>, runtime: Handle) -> Result<Arc<Live>, BackendError> {
+        match tokio::time::timeout(self.connect_timeout, self.connect_once(runtime)).await {
             Ok(connected) => connected.map_err(|error| explain_connect(error, &self.site.address)),
             Err(_) => Err(BackendError::passing(format!(
                 "{} could not be connected to within {:?}",
@@ -54,21 +62,41 @@ impl Connections {
         }
     }
 
-    fn slot(self: &Arc<Self>) -> Result<Arc<Slot>, BackendError> {
-        let Ok(runtime) = Handle::try_current() else {
-            return Err(BackendError::lasting("no Tokio runtime is running here; one with I/O and time is needed"));
-        };
-        if let Some(slot) = find(&self.slots.read().unwrap_or_else(PoisonError::into_inner), runtime.id()) {
-            return Ok(slot);
+    async fn connect_once(self: &Arc<Self>, runtime: Handle) -> Result<Arc<Live>, RedisError> {
+        let id = runtime.id();
+        let gate = self.gate(&runtime);
+        let mut failure = gate.lock().await;
+        if let Some(live) = self.usable(id) {
+            return Ok(live);
         }
+        if let Some(failure) = failure.as_ref().filter(|failure| Time::now() < failure.until) {
+            return Err(failure.error.clone());
+        }
+        match self.open().await {
+            Ok(live) => {
+                *failure = None;
+                let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+                slots.iter_mut().filter(|slot| slot.id == id).for_each(|slot| slot.live = Some(live.clone()));
+                Ok(live)
+            }
+            Err(error) => {
+                let pause = Duration::from_millis(fastrand::u64(25..75));
+                *failure = Some(Failure { error: error.clone(), until: Time::now().saturating_add(pause) });
+                Err(error)
+            }
+        }
+    }
+
+    /// The gate of the running runtime's slot, which is made if there is none.
+    fn gate(self: &Arc<Self>, runtime: &Handle) -> Arc<Gate> {
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        // Another thread of the same runtime may have been faster.
-        if let Some(slot) = find(&slots, runtime.id()) {
-            return Ok(slot);
+        if let Some(slot) = slots.iter().find(|slot| slot.id == runtime.id()) {
+            return slot.gate.clone();
         }
-        let slot = Arc::new(Slot::new(&runtime, Arc::downgrade(self)));
-        slots.push((runtime.id(), slot.clone()));
-        Ok(slot)
+        let slot = Slot::new(runtime, Arc::downgrade(self));
+        let gate = slot.gate.clone();
+        slots.push(slot);
+        gate
     }
 
     async fn open(&self) -> Result<Arc<Live>, RedisError> {
@@ -81,10 +109,6 @@ impl Connections {
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
         Ok(Arc::new(Live::new(connection, broken, self.site.clone())))
     }
-}
-
-fn find(slots: &[(runtime::Id, Arc<Slot>)], id: runtime::Id) -> Option<Arc<Slot>> {
-    slots.iter().find(|(owner, _)| *owner == id).map(|(_, slot)| slot.clone())
 }
 
 /// Over RESP3 the client tells of a connection's end by a push, so that the next command need not find out by failing.
@@ -107,12 +131,15 @@ impl fmt::Debug for Connections {
 
 /// One runtime's place for its connection.
 struct Slot {
-    current: Mutex<Option<Arc<Live>>>,
-    /// One attempt to connect at a time, whoever needs it; the others wait for its outcome.
-    connecting: tokio::sync::Mutex<Option<Failure>>,
+    id: runtime::Id,
+    live: Option<Arc<Live>>,
+    gate: Arc<Gate>,
     /// The task that takes the slot away when its runtime ends.
     sentry: AbortHandle,
 }
+
+/// One attempt to connect at a time, whoever needs it; the others wait for its outcome.
+type Gate = tokio::sync::Mutex<Option<Failure>>;
 
 struct Failure {
     error: RedisError,
@@ -122,39 +149,13 @@ struct Failure {
 
 impl Slot {
     fn new(runtime: &Handle, connections: Weak<Connections>) -> Slot {
-        let leaver = Leaver { connections, id: runtime.id() };
+        let id = runtime.id();
+        let leaver = Leaver { connections, id };
         let sentry = runtime.spawn(async move {
             let _leaver = leaver;
             std::future::pending::<()>().await;
         });
-        Slot { current: Mutex::default(), connecting: tokio::sync::Mutex::default(), sentry: sentry.abort_handle() }
-    }
-
-    fn usable(&self) -> Option<Arc<Live>> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        current.as_ref().filter(|live| !live.is_broken()).cloned()
-    }
-
-    async fn connect(&self, connections: &Connections) -> Result<Arc<Live>, RedisError> {
-        let mut failure = self.connecting.lock().await;
-        if let Some(live) = self.usable() {
-            return Ok(live);
-        }
-        if let Some(failure) = failure.as_ref().filter(|failure| Time::now() < failure.until) {
-            return Err(failure.error.clone());
-        }
-        match connections.open().await {
-            Ok(live) => {
-                *failure = None;
-                *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(live.clone());
-                Ok(live)
-            }
-            Err(error) => {
-                let pause = Duration::from_millis(fastrand::u64(25..75));
-                *failure = Some(Failure { error: error.clone(), until: Time::now().saturating_add(pause) });
-                Err(error)
-            }
-        }
+        Slot { id, live: None, gate: Arc::default(), sentry: sentry.abort_handle() }
     }
 }
 
@@ -174,7 +175,7 @@ impl Drop for Leaver {
     fn drop(&mut self) {
         if let Some(connections) = self.connections.upgrade() {
             let mut slots = connections.slots.write().unwrap_or_else(PoisonError::into_inner);
-            slots.retain(|(owner, _)| *owner != self.id);
+            slots.retain(|slot| slot.id != self.id);
         }
     }
 }
