@@ -1,8 +1,8 @@
 //! The tests of the whole system, against real servers and real client processes.
 //!
-//! `calls` is how tests call the library; `harness` starts and breaks things; `selftest` shows that each fault it makes is really there, since a fault that
-//! isn't makes a test that can't fail; `tidy` guards what a reviewer would have to remember; the other modules hold the
-//! tests, by behaviour.
+//! `calls` is how tests call the library; `harness` starts and breaks things; `selftest` shows that each fault it makes
+//! is really there, since a fault that isn't makes a test that can't fail; `tidy` guards what a reviewer would have to
+//! remember; the other modules hold the tests, by behaviour.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,9 @@ mod conformance;
 
 mod acquire;
 mod clock;
+mod connecting;
 mod ending;
+mod events;
 mod exclusion;
 mod going_down;
 mod isolated;

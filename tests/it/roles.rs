@@ -1,12 +1,13 @@
 //! What child processes do, by name: see `harness::process`.
 
-use crate::{clock, exclusion, going_down, isolated, selftest};
+use crate::{clock, connecting, exclusion, going_down, isolated, selftest};
 
 type Role = fn(&[&str]);
 
 const ROLES: &[(&str, Role)] = &[
     ("clock: hold", clock::hold_until_told),
     ("clock: hold many", clock::hold_many),
+    ("connecting: install twice", connecting::install_twice),
     ("exclusion: work", exclusion::work),
     ("going down", going_down::go_down),
     ("isolated: hold", isolated::hold_until_lost),

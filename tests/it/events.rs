@@ -1,0 +1,140 @@
+//! What the log gets to know: each event with its level, its fields, and the span of its call.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use distlock::{LostReason, distributed_lock};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, Registry};
+
+use crate::calls::{Body, Call, FOR_EVER, Failure, brisk, connect, redis_key};
+use crate::harness::eventually::{eventually, soon};
+use crate::harness::proxy::{Proxy, Trip};
+use crate::harness::server::Server;
+
+type Fields = HashMap<&'static str, String>;
+
+/// An event of ours, with the fields of the span that it happened in.
+#[derive(Clone, Debug)]
+struct Seen {
+    level: Level,
+    fields: Fields,
+    span: Fields,
+}
+
+static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
+
+/// The watchdog has a thread of its own, so what it says can only be heard by the whole process.
+static LISTENING: LazyLock<()> = LazyLock::new(|| {
+    tracing::subscriber::set_global_default(Registry::default().with(Ear)).unwrap();
+});
+
+struct Ear;
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Reader::default();
+        attributes.record(&mut fields);
+        context.span(id).unwrap().extensions_mut().insert(fields);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        if event.metadata().target() != "distlock" {
+            return;
+        }
+        let mut fields = Reader::default();
+        event.record(&mut fields);
+        let span = context.event_span(event).and_then(|span| Some(span.extensions().get::<Reader>()?.0.clone()));
+        let seen = Seen { level: *event.metadata().level(), fields: fields.0, span: span.unwrap_or_default() };
+        SEEN.lock().unwrap().push(seen);
+    }
+}
+
+#[derive(Default)]
+struct Reader(Fields);
+
+impl Visit for Reader {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name(), value.to_owned());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name(), format!("{value:?}"));
+    }
+}
+
+/// The events about a key with this result, so far.
+fn told(key: &str, result: &str) -> Vec<Seen> {
+    let seen = SEEN.lock().unwrap();
+    let about = |seen: &&Seen| seen.fields["key"] == key && seen.fields["result"] == result;
+    seen.iter().filter(about).cloned().collect()
+}
+
+/// Waits for an event, and requires its level and what every event has.
+async fn tells(key: &str, result: &str, level: Level) -> Seen {
+    eventually(&format!("the event `{result}` about `{key}`"), async || !told(key, result).is_empty()).await;
+    let seen = told(key, result).remove(0);
+    assert_eq!(seen.level, level, "{seen:?}");
+    assert_eq!(seen.fields["token"].len(), 36, "{seen:?}");
+    assert!(seen.fields.contains_key("ttl"), "{seen:?}");
+    assert_eq!(seen.span["key"], key, "{seen:?}");
+    seen
+}
+
+#[distributed_lock(key = "events:<id>", ttl = "900ms")]
+async fn watched(id: &str, body: Body) -> Result<(), Failure> {
+    body.future(Ok(())).await
+}
+
+#[tokio::test]
+async fn a_call_is_told_from_its_acquire_to_its_release_under_the_functions_name() {
+    LazyLock::force(&LISTENING);
+    let server = Server::start().await;
+    let (manager, body) = (connect(&server.url()).await, Body::default());
+    let call = tokio::spawn(manager.scope(watched("whole", body.clone())));
+    let acquired = tells("events:whole", "acquired", Level::DEBUG).await;
+    assert_eq!(acquired.fields["attempt"], "1");
+    assert!(acquired.span["function"].ends_with("events::watched"), "{acquired:?}");
+    let renewed = tells("events:whole", "renewed", Level::DEBUG).await;
+    assert!(renewed.span["function"].ends_with("events::watched"), "also from the watchdog's thread: {renewed:?}");
+    body.finish();
+    soon("the call to end", call).await.unwrap().unwrap();
+    let released = tells("events:whole", "released", Level::DEBUG).await;
+    assert_eq!(released.fields["token"], acquired.fields["token"]);
+}
+
+#[tokio::test]
+async fn each_refusal_is_told_and_the_last_one_is_a_warning() {
+    LazyLock::force(&LISTENING);
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    server.set_for(&redis_key("events:held"), "another/holder", FOR_EVER).await;
+    let request = manager.lock("events:held").retry(2).backoff(brisk());
+    request.acquire().await.unwrap_err();
+    let refused = told("events:held", "refused");
+    let levels: Vec<_> = refused.iter().map(|seen| (seen.fields["attempt"].as_str(), seen.level)).collect();
+    assert_eq!(levels, [("1", Level::DEBUG), ("2", Level::DEBUG), ("3", Level::WARN)]);
+    assert!(refused.iter().all(|seen| seen.fields["holder"] == "another/holder"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_renewal_without_an_answer_is_a_warning_and_a_loss_is_an_error() {
+    LazyLock::force(&LISTENING);
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let manager = connect(&link.url()).await;
+    let call = Call::holding(&manager, "events:lost", Duration::from_secs(3)).await;
+    link.arm("eval", 0, Trip::Reset);
+    tells("events:lost", "unknown", Level::WARN).await;
+    server.del(&redis_key("events:lost")).await;
+    let lost = tells("events:lost", "lost", Level::ERROR).await;
+    assert_eq!(lost.fields["reason"], "Gone");
+    assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Gone);
+    assert_eq!(told("events:lost", "lost").len(), 1, "a loss is told once");
+}
