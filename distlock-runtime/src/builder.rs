@@ -1,8 +1,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::io::tcp::{TcpSettings, socket2::TcpKeepalive};
-use redis::{Client, IntoConnectionInfo, ProtocolVersion};
+use redis::io::tcp::socket2::TcpKeepalive;
+use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use crate::backend::redis::RedisBackend;
 use crate::backend::{Backend, MemoryBackend};
@@ -65,8 +65,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Connects by a client of the `redis` crate, for what a URL can't say, such as certificates of your own. The client's
-    /// settings are used as they are.
+    /// Connects as a client of the `redis` crate would, for what a URL can't say, such as certificates of your own. To its
+    /// TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
     pub fn redis_client(mut self, client: Client) -> Self {
         self.source = Source::Client(Box::new(client));
         self
@@ -139,9 +139,11 @@ impl LockManagerBuilder {
         check_owner(&owner)?;
         let over_redis =
             |client| Arc::new(RedisBackend::new(client, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
+        #[cfg(feature = "tls")]
+        ensure_cryptography();
         let backend = match self.source {
             Source::Backend(backend) => backend,
-            Source::Client(client) => over_redis(*client),
+            Source::Client(client) => over_redis(tuned(client.get_connection_info().clone())?),
             Source::Url(url) if url.trim_end_matches('/') == "memory:" => Arc::new(MemoryBackend::new()),
             Source::Url(url) => over_redis(client(&url)?),
             Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
@@ -164,20 +166,38 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// Makes a client whose connections answer without delay and notice their end: the crate's defaults leave Nagle's
-/// algorithm on, and a dead peer to the kernel's patience of minutes.
 fn client(url: &str) -> Result<Client, LockError> {
     check_scheme(url)?;
     let info = url.into_connection_info().map_err(|error| unusable(&error))?;
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
-    #[cfg(target_os = "linux")]
-    let tcp = tcp.set_user_timeout(Duration::from_secs(20));
     let mut settings = info.redis_settings().clone().set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
     if !url.contains("protocol=") {
         settings = settings.set_protocol(ProtocolVersion::RESP3);
     }
-    Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings)).map_err(|error| unusable(&error))
+    tuned(info.set_redis_settings(settings))
+}
+
+/// Makes a client whose connections answer without delay and notice their end: the crate's defaults leave Nagle's
+/// algorithm on, and a dead peer to the kernel's patience of minutes.
+fn tuned(info: ConnectionInfo) -> Result<Client, LockError> {
+    let mut tcp = info.tcp_settings().clone().set_nodelay(true);
+    if tcp.keepalive().is_none() {
+        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+        tcp = tcp.set_keepalive(keepalive);
+    }
+    #[cfg(target_os = "linux")]
+    if tcp.user_timeout().is_none() {
+        tcp = tcp.set_user_timeout(Duration::from_secs(20));
+    }
+    Client::open(info.set_tcp_settings(tcp)).map_err(|error| unusable(&error))
+}
+
+/// rustls panics where it has no cryptography to choose. An application that has chosen keeps its choice.
+#[cfg(feature = "tls")]
+fn ensure_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // An error says that somebody else has just chosen.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
 }
 
 fn check_scheme(url: &str) -> Result<(), LockError> {

@@ -33,3 +33,5 @@ mod lost;
 mod passing_faults;
 mod runtimes;
 mod server_faults;
+#[cfg(feature = "tls")]
+mod tls;

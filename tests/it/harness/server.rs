@@ -180,7 +180,7 @@ impl Drop for Server {
 ///
 /// From below the range of ephemeral ports (32768 and up): there, an outgoing connection could take the port of a server
 /// that is being restarted, and a client that tries to reach a dead server could connect to itself.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         // Test processes that run side by side begin at different places.

@@ -57,7 +57,7 @@ fn describe(error: &RedisError, address: &str) -> String {
         return format!("{address} refused the connection");
     }
     if error.is_io_error() {
-        return format!("the connection to {address} broke or could not be made");
+        return format!("the connection to {address} broke or could not be made ({error})");
     }
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{address} answered {code} {detail}"),
