@@ -41,7 +41,7 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
             return Err(refusal.into_error(&hold, claim.attempts, waited));
         }
         let pause = pauses.get_or_insert_with(|| hold.terms.backoff.pauses()).next(refusal.remaining());
-        call.core.unless_closing(tokio::time::sleep(pause)).await?;
+        call.core.pause(pause).await?;
     }
 }
 

@@ -176,12 +176,12 @@ impl Hold {
     }
 
     fn announce(&self, reason: LostReason) {
-        events::lost(self, reason);
         let body = self.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(body) = body {
             body.wake();
         }
         self.lost.notify_waiters();
+        events::lost(self, reason);
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) fn deadline(sent: Time, ttl: Duration) -> Time {
     sent.saturating_add(ttl.saturating_sub(drift))
 }
 
+/// The longest head start that a renewal may have.
+pub(crate) const MAX_HEAD_START: Duration = Duration::from_millis(500);
+
 /// What the server said to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -58,17 +61,28 @@ impl Progress {
         self.deadline
     }
 
-    /// The next thing to do, and when.
-    pub(crate) fn next(&self, terms: &Terms) -> (Time, Duty) {
-        let expiry = (self.deadline, Duty::GiveUp(LostReason::Expired));
-        let too_long = terms
-            .max_hold
-            .map(|max_hold| (self.acquired.saturating_add(max_hold), Duty::GiveUp(LostReason::HeldTooLong)));
-        let renewal = self.renewal.map(|at| (at, Duty::Renew));
-        [too_long, renewal]
-            .into_iter()
-            .flatten()
-            .fold(expiry, |first, other| if other.0 < first.0 { other } else { first })
+    /// When there is something to do next.
+    pub(crate) fn next(&self, terms: &Terms) -> Time {
+        let (end, _) = self.end(terms);
+        self.renewal.map_or(end, |renewal| renewal.min(end))
+    }
+
+    /// What there is to do at `now`. Renewals may be early by a head start, and are never sent for a lease that is over.
+    pub(crate) fn duty(&self, now: Time, terms: &Terms) -> Option<Duty> {
+        let (end, reason) = self.end(terms);
+        if end <= now {
+            return Some(Duty::GiveUp(reason));
+        }
+        let soon = now.saturating_add(head_start(terms));
+        self.renewal.filter(|renewal| *renewal <= soon).map(|_| Duty::Renew)
+    }
+
+    fn end(&self, terms: &Terms) -> (Time, LostReason) {
+        let longest = terms.max_hold.map(|max_hold| self.acquired.saturating_add(max_hold));
+        match longest {
+            Some(longest) if longest < self.deadline => (longest, LostReason::HeldTooLong),
+            _ => (self.deadline, LostReason::Expired),
+        }
     }
 
     /// A renewal is on its way.
@@ -87,6 +101,12 @@ impl Progress {
             Answer::Lost => {}
         }
     }
+}
+
+/// How far ahead of its time a renewal is sent, at most, along with another one that is due. It turns thousands of single
+/// commands into a few batches.
+fn head_start(terms: &Terms) -> Duration {
+    (period(terms) / 16).min(MAX_HEAD_START)
 }
 
 fn period(terms: &Terms) -> Duration {
@@ -128,7 +148,11 @@ mod tests {
     fn first_renewals_are_spread_over_half_a_period() {
         let terms = terms(Options::new());
         for (spread, expected) in [(0.0, 500), (0.5, 750), (1.0, 1_000)] {
-            assert_eq!(Progress::start(SENT, &terms, spread).next(&terms), (after(expected), Duty::Renew));
+            let progress = Progress::start(SENT, &terms, spread);
+            assert_eq!(progress.next(&terms), after(expected));
+            assert_eq!(progress.duty(after(expected), &terms), Some(Duty::Renew));
+            assert_eq!(progress.duty(after(expected - 62), &terms), Some(Duty::Renew), "the head start is a sixteenth");
+            assert_eq!(progress.duty(after(expected - 63), &terms), None);
         }
     }
 
@@ -139,7 +163,7 @@ mod tests {
         progress.sent();
         progress.answered(Answer::Extended, after(1_000), after(1_900), &terms, 0.0);
         assert_eq!(progress.deadline(), after(3_968));
-        assert_eq!(progress.next(&terms), (after(2_000), Duty::Renew));
+        assert_eq!(progress.next(&terms), after(2_000));
         progress.answered(Answer::Extended, after(500), after(2_000), &terms, 0.0);
         assert_eq!(progress.deadline(), after(3_968));
     }
@@ -149,18 +173,28 @@ mod tests {
         let terms = terms(Options::new());
         let mut progress = Progress::start(SENT, &terms, 1.0);
         progress.sent();
-        assert_eq!(progress.next(&terms), (after(2_968), Duty::GiveUp(LostReason::Expired)));
+        assert_eq!(progress.next(&terms), after(2_968));
         progress.answered(Answer::Unknown, after(1_000), after(2_000), &terms, 0.0);
-        assert_eq!(progress.next(&terms), (after(2_100), Duty::Renew));
+        assert_eq!(progress.next(&terms), after(2_100));
+        assert_eq!(progress.duty(after(2_100), &terms), Some(Duty::Renew));
         progress.answered(Answer::Unknown, after(2_100), after(2_950), &terms, 0.0);
-        assert_eq!(progress.next(&terms), (after(2_968), Duty::GiveUp(LostReason::Expired)));
+        assert_eq!(progress.next(&terms), after(2_968));
+        assert_eq!(progress.duty(after(2_968), &terms), Some(Duty::GiveUp(LostReason::Expired)));
+    }
+
+    #[test]
+    fn a_renewal_that_is_due_is_not_sent_for_a_lease_that_is_over() {
+        let terms = terms(Options::new());
+        let progress = Progress::start(SENT, &terms, 1.0);
+        assert_eq!(progress.duty(after(5_000), &terms), Some(Duty::GiveUp(LostReason::Expired)));
     }
 
     #[test]
     fn without_the_watchdog_only_the_deadline_is_left() {
         let terms = terms(Options::new().watchdog(false));
         let progress = Progress::start(SENT, &terms, 0.5);
-        assert_eq!(progress.next(&terms), (after(2_968), Duty::GiveUp(LostReason::Expired)));
+        assert_eq!(progress.next(&terms), after(2_968));
+        assert_eq!(progress.duty(after(2_967), &terms), None);
     }
 
     #[test]
@@ -168,6 +202,7 @@ mod tests {
         let terms = terms(Options::new().max_hold(Duration::from_secs(4)));
         let mut progress = Progress::start(SENT, &terms, 1.0);
         progress.answered(Answer::Extended, after(3_500), after(3_500), &terms, 0.0);
-        assert_eq!(progress.next(&terms), (after(4_000), Duty::GiveUp(LostReason::HeldTooLong)));
+        assert_eq!(progress.next(&terms), after(4_000));
+        assert_eq!(progress.duty(after(4_000), &terms), Some(Duty::GiveUp(LostReason::HeldTooLong)));
     }
 }

@@ -1,12 +1,9 @@
-use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 use crate::backend::{Backend, MemoryBackend};
 use crate::builder::LockManagerBuilder;
@@ -160,20 +157,19 @@ impl Core {
         if self.closing.load(Ordering::SeqCst) { Err(LockError::ShuttingDown) } else { Ok(()) }
     }
 
-    /// Waits for `future`, or for the manager's end.
-    pub(crate) async fn unless_closing<F: Future>(&self, future: F) -> Result<F::Output, LockError> {
-        let mut future = pin!(future);
-        let mut changed = pin!(self.changed.notified());
-        poll_fn(|cx| {
-            if let Poll::Ready(output) = future.as_mut().poll(cx) {
-                return Poll::Ready(Ok(output));
+    /// Waits for some time, or fails when the manager is closed.
+    pub(crate) async fn pause(&self, time: Duration) -> Result<(), LockError> {
+        let closed = async {
+            loop {
+                let mut changed = pin!(self.changed.notified());
+                changed.as_mut().enable();
+                if let Err(error) = self.ensure_open() {
+                    return error;
+                }
+                changed.await;
             }
-            while changed.as_mut().poll(cx).is_ready() {
-                changed.set(self.changed.notified());
-            }
-            self.ensure_open().map_or_else(|error| Poll::Ready(Err(error)), |()| Poll::Pending)
-        })
-        .await
+        };
+        self.watchdog.timeout(time, closed)?.await.map_or(Ok(()), Err)
     }
 
     /// Counts a call in, if the manager takes any.
@@ -188,14 +184,21 @@ impl Core {
     async fn shutdown(&self, deadline: Duration) {
         self.closing.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
-        let _ = timeout(deadline, self.idle()).await;
+        self.wait_for(deadline, self.idle()).await;
 
         let stopped = self.watchdog.lose_all(LostReason::Shutdown);
         // Whoever was stopped frees its key when its body is dropped. Who does not come to that, because its runtime is
         // busy or its guard is kept, has it freed here.
-        let _ = timeout(GRACE, self.idle()).await;
+        self.wait_for(GRACE, self.idle()).await;
         stopped.iter().filter(|hold| !hold.has_ended()).for_each(|hold| self.watchdog.free(hold));
-        let _ = timeout(GRACE, self.watchdog.settled()).await;
+        self.wait_for(GRACE, self.watchdog.settled()).await;
+    }
+
+    async fn wait_for(&self, time: Duration, event: impl Future<Output = ()>) {
+        // Without a watchdog there is nothing to wait for: no lock was ever taken.
+        if let Ok(event) = self.watchdog.timeout(time, event) {
+            let _ = event.await;
+        }
     }
 
     /// Returns once no call is under way.

@@ -12,6 +12,7 @@ use std::{fmt, io, thread};
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::Notify;
+use tokio::time::Timeout;
 
 use self::reclaim::{Next, Reclaim};
 use self::schedule::{Schedule, Work};
@@ -33,6 +34,12 @@ impl Watchdog {
         let shared = Arc::new(Shared { backend, state: Mutex::default(), wake: Notify::new(), settled: Notify::new() });
         let runtime = shared.clone().start();
         Watchdog { shared, runtime }
+    }
+
+    /// Bounds `future` by a time that the watchdog's runtime counts: the caller's may have no timers, or there may be none.
+    pub(crate) fn timeout<F: Future>(&self, time: Duration, future: F) -> Result<Timeout<F>, LockError> {
+        let _entered = self.ensure_running()?.enter();
+        Ok(tokio::time::timeout(time, future))
     }
 
     pub(crate) fn ensure_running(&self) -> Result<&Handle, LockError> {
@@ -165,8 +172,10 @@ impl Shared {
     async fn work(self: Arc<Self>) {
         loop {
             let Some((work, wakes_at)) = self.take_due() else { return };
-            for (hold, reason) in &work.losses {
-                hold.lose(*reason);
+            for (hold, reason) in work.losses {
+                // In a task, which contains what a waker or a subscriber of the application may do: its panic must not end
+                // this thread.
+                tokio::spawn(async move { hold.lose(reason) });
             }
             self.clone().renew(work.renewals);
             self.clone().release(work.reclaims);

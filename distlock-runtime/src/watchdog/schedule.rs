@@ -7,11 +7,7 @@ use super::reclaim::Reclaim;
 use crate::LostReason;
 use crate::clock::Time;
 use crate::hold::Hold;
-use crate::lease::{Answer, Duty, Progress};
-
-/// How far ahead of their time renewals are sent along with one that is due, at most. It turns thousands of single
-/// commands into a few batches.
-const MAX_HEAD_START: Duration = Duration::from_millis(500);
+use crate::lease::{Answer, Duty, MAX_HEAD_START, Progress};
 
 /// How many keys may wait to be freed. The server has to be away for long, and calls to go on failing, to get there.
 const MAX_RECLAIMS: usize = 65_536;
@@ -40,7 +36,7 @@ pub(super) struct Work {
 impl Schedule {
     /// Takes a lock under watch. Returns when the first thing has to be done for it.
     pub(super) fn watch(&mut self, hold: &Arc<Hold>, progress: Progress) -> Time {
-        let (at, _) = progress.next(&hold.terms);
+        let at = progress.next(&hold.terms);
         hold.due.store(at.as_nanos(), Ordering::Relaxed);
         self.leases.insert((at, id(hold)), Watched { hold: hold.clone(), progress });
         at
@@ -94,22 +90,19 @@ impl Schedule {
 
     fn due_leases(&self, now: Time) -> Vec<(Time, usize)> {
         let horizon = (now.saturating_add(MAX_HEAD_START), usize::MAX);
-        let due = |(at, watched): (&Time, &Watched)| *at <= now.saturating_add(watched.head_start());
-        self.leases.range(..=horizon).filter(|((at, _), watched)| due((at, watched))).map(|(key, _)| *key).collect()
+        let due = |watched: &Watched| watched.progress.duty(now, &watched.hold.terms).is_some();
+        self.leases.range(..=horizon).filter(|(_, watched)| due(watched)).map(|(key, _)| *key).collect()
     }
 
     fn begin(&mut self, mut watched: Watched, now: Time, work: &mut Work) {
         watched.hold.due.store(0, Ordering::Relaxed);
-        match watched.progress.next(&watched.hold.terms) {
-            (at, Duty::GiveUp(reason)) if at <= now => {
-                work.losses.push((watched.hold, reason));
-                return;
-            }
-            (_, Duty::GiveUp(_)) => {}
-            (_, Duty::Renew) => {
+        match watched.progress.duty(now, &watched.hold.terms) {
+            Some(Duty::GiveUp(reason)) => return work.losses.push((watched.hold, reason)),
+            Some(Duty::Renew) => {
                 watched.progress.sent();
                 work.renewals.push(watched.hold.clone());
             }
+            None => {}
         }
         self.watch(&watched.hold, watched.progress);
     }
@@ -129,16 +122,6 @@ impl Schedule {
 
     pub(super) fn has_reclaims(&self) -> bool {
         !self.reclaims.is_empty()
-    }
-}
-
-impl Watched {
-    /// A loss is announced when it comes, a renewal may be early.
-    fn head_start(&self) -> Duration {
-        match self.progress.next(&self.hold.terms) {
-            (_, Duty::Renew) => (self.hold.terms.ttl / 48).min(MAX_HEAD_START),
-            (_, Duty::GiveUp(_)) => Duration::ZERO,
-        }
     }
 }
 
