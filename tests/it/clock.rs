@@ -8,6 +8,7 @@ use crate::harness::faketime::FakeClock;
 use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
 use crate::harness::inspect::query_at;
 use crate::harness::process::{Child, emit};
+use crate::harness::proxy::{Proxy, Way};
 use crate::harness::server::Server;
 
 /// A role: takes a key however long that takes, and holds it until the key `finish` appears on the server.
@@ -122,4 +123,41 @@ async fn a_process_that_was_stopped_for_longer_than_its_lease_does_not_take_anot
     }
     let holds = assert_no_overlap(&path, Until::LastStep);
     assert_eq!(holds.len(), 2 * KEYS * ROUNDS, "each key had a holder and a successor");
+}
+
+/// A role: tries several keys once, when told to, and tells what it believes to have afterwards.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn try_once(arguments: &[&str]) {
+    let [url] = arguments[..] else { panic!("{arguments:?}") };
+    let manager = connect(url).await;
+    emit("connected", "");
+    // The test holds back the replies before it answers.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    let tasks = tokio::task::LocalSet::new();
+    for number in 0..KEYS {
+        let request = manager.lock(number.to_string()).ttl(Duration::from_secs(3));
+        tasks.spawn_local(async move {
+            let granted = request.acquire().await.is_ok();
+            emit("outcome", if granted { "granted" } else { "refused" });
+        });
+    }
+    tasks.await;
+}
+
+#[tokio::test]
+async fn a_grant_that_a_stopped_process_reads_after_its_lease_is_none() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let child = Child::spawn("clock: try once", &[&link.url()]).await;
+    child.event("connected").await;
+    link.hold(Way::Replies);
+    child.say("go");
+    eventually("the tries at the server", async || server.dbsize().await == KEYS as u64).await;
+    child.stop();
+    link.pass();
+    eventually("the granted leases to end", async || server.dbsize().await == 0).await;
+    child.cont();
+    for _ in 0..KEYS {
+        assert_eq!(child.event("outcome").await, "refused", "a lease that was over already was granted");
+    }
 }

@@ -7,6 +7,7 @@ type Role = fn(&[&str]);
 const ROLES: &[(&str, Role)] = &[
     ("clock: hold", clock::hold_until_told),
     ("clock: hold many", clock::hold_many),
+    ("clock: try once", clock::try_once),
     ("connecting: install twice", connecting::install_twice),
     ("exclusion: work", exclusion::work),
     ("going down", going_down::go_down),

@@ -1,7 +1,6 @@
 //! Faults of the server itself. `selftest` shows of each that it is there when the call returns.
 
 use redis::cmd;
-use rustix::process::Signal;
 
 use super::backstage::backstage;
 use super::eventually::{eventually, soon};
@@ -12,11 +11,11 @@ use super::tied;
 impl Server {
     /// Stops the process: it accepts (the kernel does) and never answers, until [`Self::thaw`].
     pub(crate) fn freeze(&self) {
-        tied::signal(&self.process.lock().unwrap(), Signal::STOP);
+        tied::stop(&self.process.lock().unwrap());
     }
 
     pub(crate) fn thaw(&self) {
-        tied::signal(&self.process.lock().unwrap(), Signal::CONT);
+        tied::cont(&self.process.lock().unwrap());
     }
 
     /// From now on until [`Self::end_busy`], the server answers BUSY to everything: a script that doesn't end.

@@ -8,7 +8,6 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
 use tokio::sync::mpsc;
 
 use super::eventually::{SOON, soon};
@@ -86,12 +85,12 @@ impl Child {
 
     /// Stops the process, as a paused machine does: SIGSTOP.
     pub(crate) fn stop(&self) {
-        tied::signal(&self.process.lock().unwrap(), Signal::STOP);
+        tied::stop(&self.process.lock().unwrap());
     }
 
     /// Lets a stopped process go on.
     pub(crate) fn cont(&self) {
-        tied::signal(&self.process.lock().unwrap(), Signal::CONT);
+        tied::cont(&self.process.lock().unwrap());
     }
 
     /// Crashes the process: SIGKILL. Returns when it is gone.

@@ -104,12 +104,12 @@ impl Proxy {
 
     /// Holds back what goes one way.
     pub(crate) fn hold(&self, way: Way) {
-        self.link.state.send_modify(|state| state.passage(way).held = true);
+        self.link.state.send_modify(|state| state.passage_mut(way).held = true);
     }
 
     /// What goes one way takes this much longer.
     pub(crate) fn delay(&self, way: Way, time: Duration) {
-        self.link.state.send_modify(|state| state.passage(way).delay = time);
+        self.link.state.send_modify(|state| state.passage_mut(way).delay = time);
     }
 
     /// Lets everything pass again at once, what was held back included.
@@ -167,7 +167,14 @@ impl Drop for Proxy {
 }
 
 impl State {
-    fn passage(&mut self, way: Way) -> &mut Passage {
+    fn passage(&self, way: Way) -> &Passage {
+        match way {
+            Way::Requests => &self.requests,
+            Way::Replies => &self.replies,
+        }
+    }
+
+    fn passage_mut(&mut self, way: Way) -> &mut Passage {
         match way {
             Way::Requests => &mut self.requests,
             Way::Replies => &mut self.replies,
@@ -219,21 +226,17 @@ impl Link {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         tokio::select! {
-            // The reset comes first, so that nothing which was held back slips through when both it and the end of the
-            // hold are news.
-            biased;
             _ = state.wait_for(|state| state.resets > resets) => Ok(End::Reset),
-            end = self.pump(Way::Requests, from_client, to_server) => end,
-            end = self.pump(Way::Replies, from_server, to_client) => end,
+            end = self.pump(Way::Requests, from_client, to_server, resets) => end,
+            end = self.pump(Way::Replies, from_server, to_client, resets) => end,
         }
     }
 
-    async fn pump<R, W>(&self, way: Way, mut from: R, mut to: W) -> std::io::Result<End>
+    async fn pump<R, W>(&self, way: Way, mut from: R, mut to: W, resets: u64) -> std::io::Result<End>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
     {
-        let mut state = self.state.subscribe();
         let mut buffer = vec![0; 16 * 1024];
         loop {
             let length = from.read(&mut buffer).await?;
@@ -246,15 +249,25 @@ impl Link {
             {
                 return Ok(End::Tripped(trip, data.to_vec()));
             }
-            let delay = self.state.borrow().clone().passage(way).delay;
+            let delay = self.state.borrow().passage(way).delay;
             if !delay.is_zero() {
                 // The delay is the fault that the test asked for.
                 tokio::time::sleep(delay).await;
             }
-            // An error would say that the link is gone, and with it this task's owner.
-            let _ = state.wait_for(|state| !state.clone().passage(way).held).await;
+            if self.is_reset_before_it_passes(way, resets).await {
+                return Ok(End::Reset);
+            }
             to.write_all(data).await?;
         }
+    }
+
+    /// Waits as long as this way is held; says whether what was held is to be dropped. Both are read at once, so that
+    /// nothing slips through when a reset is followed by the end of the hold.
+    async fn is_reset_before_it_passes(&self, way: Way, resets: u64) -> bool {
+        let mut state = self.state.subscribe();
+        let passes = state.wait_for(|state| state.resets > resets || !state.passage(way).held).await;
+        // An error says that the link is gone.
+        passes.map_or(true, |state| state.resets > resets)
     }
 
     fn trips(&self, data: &[u8]) -> Option<Trip> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Child, Command};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::backstage::on_backstage;
 
@@ -32,10 +32,21 @@ pub(crate) async fn spawn(mut command: Command) -> Child {
     .await
 }
 
-/// Sends a signal to one process, by its id.
-pub(crate) fn signal(process: &Child, signal: Signal) {
-    let pid = i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process id");
-    kill_process(pid, signal).expect("the process is there, since we haven't waited for it yet");
+/// Stops a process: SIGSTOP. Returns when all its threads stand still.
+///
+/// The signal alone wakes only one thread, and until that one gets a processor the others go on.
+pub(crate) fn stop(process: &Child) {
+    kill_process(id(process), Signal::STOP).expect("the process is there, since we haven't waited for it yet");
+    waitid(WaitId::Pid(id(process)), WaitIdOptions::STOPPED).expect("a child of ours");
+}
+
+/// Lets a stopped process go on.
+pub(crate) fn cont(process: &Child) {
+    kill_process(id(process), Signal::CONT).expect("the process is there, since we haven't waited for it yet");
+}
+
+fn id(process: &Child) -> Pid {
+    i32::try_from(process.id()).ok().and_then(Pid::from_raw).expect("a process id")
 }
 
 /// Kills a process and waits for its end, which SIGKILL makes a matter of milliseconds, also for a stopped process.
