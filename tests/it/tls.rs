@@ -1,7 +1,9 @@
 //! `rediss://`: a server whose certificate our own authority has signed.
 
+use std::path::Path;
+use std::process::Command;
+
 use distlock::LockManager;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use redis::{Client, TlsCertificates};
 
 use crate::harness::server::{Server, free_port};
@@ -15,29 +17,29 @@ struct Secure {
 }
 
 async fn secure() -> Secure {
-    let authority_key = KeyPair::generate().unwrap();
-    let mut authority = CertificateParams::new(Vec::new()).unwrap();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    let certificate = certificate.signed_by(&key, &Issuer::new(authority, authority_key)).unwrap();
-
     let files = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = files.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.to_str().unwrap().to_owned()
-    };
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    openssl(files.path(), &format!("req -x509 {key} -subj /CN=authority -keyout ca.key -out ca.pem"));
+    let signed =
+        "-CA ca.pem -CAkey ca.key -addext basicConstraints=critical,CA:FALSE -addext subjectAltName=DNS:localhost";
+    openssl(files.path(), &format!("req -x509 {key} {signed} -subj /CN=localhost -keyout key.pem -out cert.pem"));
+
+    let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
     let port = free_port().to_string();
     let options = Server::options()
         .directive("tls-port", &port)
-        .directive("tls-cert-file", &write("cert.pem", &certificate.pem()))
-        .directive("tls-key-file", &write("key.pem", &key.serialize_pem()))
-        .directive("tls-ca-cert-file", &write("ca.pem", &authority_pem))
+        .directive("tls-cert-file", &path("cert.pem"))
+        .directive("tls-key-file", &path("key.pem"))
+        .directive("tls-ca-cert-file", &path("ca.pem"))
         .directive("tls-auth-clients", "no");
     let server = options.start().await;
-    Secure { server, url: format!("rediss://localhost:{port}"), authority: authority_pem.into(), _files: files }
+    let authority = std::fs::read(files.path().join("ca.pem")).unwrap();
+    Secure { server, url: format!("rediss://localhost:{port}"), authority, _files: files }
+}
+
+fn openssl(folder: &Path, arguments: &str) {
+    let output = Command::new("openssl").args(arguments.split(' ')).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[tokio::test]

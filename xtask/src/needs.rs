@@ -11,6 +11,7 @@ struct Need {
 const NEEDS: &[Need] = &[
     Need { package: "redis-server", is_there: has_redis_server },
     Need { package: "libfaketime", is_there: has_libfaketime },
+    Need { package: "openssl", is_there: has_openssl },
 ];
 
 /// Installs the packages that are missing; does nothing where all are there.
@@ -40,6 +41,11 @@ fn missing() -> Vec<&'static str> {
 
 fn has_redis_server() -> bool {
     runs("redis-server", "--version")
+}
+
+/// For the certificates of the tests over TLS.
+fn has_openssl() -> bool {
+    runs("openssl", "version")
 }
 
 /// The library stands in a folder named after the architecture.
