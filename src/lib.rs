@@ -1,5 +1,4 @@
-//! Turns an async function into a critical section across processes and machines.
-
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 pub use distlock_macros::distributed_lock;

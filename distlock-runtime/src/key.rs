@@ -67,11 +67,9 @@ impl KeyBuilder {
     /// Appends the value of the placeholder `name`, which the character `next` of the template follows.
     #[must_use]
     pub fn value(mut self, name: &'static str, value: fmt::Arguments<'_>, next: Option<char>) -> KeyBuilder {
-        let start = self.text.len();
-        let mut encoder = Encoder { text: &mut self.text, next };
+        let mut encoder = Encoder { text: &mut self.text, next, blank: true };
         // Writing to a String can't fail. A `Display` that fails by itself has rendered nothing that could be trusted.
-        let rendered = encoder.write_fmt(value);
-        if rendered.is_err() || self.text.get(start..).is_none_or(|part| part.trim().is_empty()) {
+        if encoder.write_fmt(value).is_err() || encoder.blank {
             self.empty.get_or_insert(name);
         }
         self
@@ -102,11 +100,13 @@ impl Default for KeyBuilder {
 struct Encoder<'a> {
     text: &'a mut String,
     next: Option<char>,
+    blank: bool,
 }
 
 impl fmt::Write for Encoder<'_> {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for character in part.chars() {
+            self.blank &= character.is_whitespace();
             if character == '%' || character.is_control() || Some(character) == self.next {
                 percent_encode(character, self.text);
             } else {
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_empty_or_blank_value_is_refused_by_its_placeholders_name() {
-        for value in ["", " ", "\u{a0}"] {
+        for value in ["", " ", "\u{a0}", "\t\n"] {
             let error = pair("x", value).unwrap_err().to_string();
             assert!(error.contains("`<b>` rendered to nothing"), "{error}");
         }
