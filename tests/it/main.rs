@@ -29,6 +29,7 @@ mod events;
 mod exclusion;
 mod going_down;
 mod isolated;
+mod late_grant;
 mod lost;
 mod passing_faults;
 mod runtimes;
