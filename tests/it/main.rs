@@ -30,6 +30,7 @@ mod exclusion;
 mod going_down;
 mod isolated;
 mod keys;
+mod late_grant;
 mod lost;
 mod passing_faults;
 mod runtimes;

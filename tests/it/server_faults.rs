@@ -10,6 +10,7 @@ use redis::cmd;
 use crate::calls::{Call, Failure, brisk, connect, redis_key, sees_renewals, warm_up};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::inspect::query_at;
+use crate::harness::proxy::Proxy;
 use crate::harness::server::Server;
 
 /// The error of a connect that can't succeed, and how long it took.
@@ -155,6 +156,26 @@ async fn twenty_restarts_under_load_leave_nothing_wrong_behind() {
     }
     let keyspace = server.info("keyspace").await.unwrap();
     assert!(!keyspace.contains("db0:"), "keys outside of database 3: {keyspace}");
+}
+
+/// A failover as a managed Redis makes it: the primary becomes a replica with its connections open, and the name leads to
+/// the replica that was promoted, which has the lock.
+#[tokio::test]
+async fn a_hold_goes_on_at_the_new_primary_when_the_old_one_has_become_a_replica() {
+    let (old, new) = (Server::start().await, Server::start().await);
+    let name = Proxy::start(&old).await;
+    let manager = connect(&name.url()).await;
+    let call = Call::holding(&manager, "k", Duration::from_secs(6)).await;
+    let value = old.get(&redis_key("k")).await.unwrap();
+    new.set_for(&redis_key("k"), &value, Duration::from_secs(6)).await;
+    name.lead_to(&new);
+    old.readonly().await;
+    sees_renewals(&new, "k", 2).await;
+    let guard = manager.lock("another").retry(100).backoff(brisk()).acquire().await.unwrap();
+    assert!(new.exists(&redis_key("another")).await, "a lock was taken elsewhere");
+    guard.release().await.unwrap();
+    call.finished().await.unwrap();
+    assert!(!new.exists(&redis_key("k")).await);
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ pub(crate) struct Proxy {
 }
 
 struct Link {
-    server: String,
+    server: Mutex<String>,
     state: watch::Sender<State>,
     wire: Mutex<Option<Wire>>,
     tripped: watch::Sender<u32>,
@@ -79,7 +79,7 @@ struct Wire {
 impl Proxy {
     pub(crate) async fn start(server: &Server) -> Self {
         let link = Arc::new(Link {
-            server: server.address(),
+            server: Mutex::new(server.address()),
             state: watch::Sender::default(),
             wire: Mutex::default(),
             tripped: watch::Sender::default(),
@@ -93,6 +93,11 @@ impl Proxy {
     /// The server's URL over this link.
     pub(crate) fn url(&self) -> String {
         self.url.clone()
+    }
+
+    /// Leads new connections to another server, as a name does after a failover. Those there are stay where they are.
+    pub(crate) fn lead_to(&self, server: &Server) {
+        *self.link.server.lock().unwrap() = server.address();
     }
 
     /// Black hole: nothing passes any more in either direction, on the connections there are and on new ones, and nobody
@@ -209,7 +214,8 @@ enum End {
 
 impl Link {
     async fn serve(&self, mut client: TcpStream, resets: u64) -> std::io::Result<()> {
-        let mut server = TcpStream::connect(&self.server).await?;
+        let address = self.server.lock().unwrap().clone();
+        let mut server = TcpStream::connect(address).await?;
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
         let end = self.pass_on(&mut client, &mut server, resets).await?;
