@@ -17,9 +17,6 @@ use self::live::{Live, Plain};
 use self::scripts::{Lua, RELEASE, RENEW};
 use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route};
 
-/// How many renewals or releases go out in one write. While the server works on them it answers nobody else.
-const BATCH: usize = 256;
-
 /// Locks on one Redis server.
 #[derive(Debug)]
 pub(crate) struct RedisBackend {
@@ -85,14 +82,10 @@ impl RedisBackend {
     }
 
     async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
-        let mut answers = Vec::with_capacity(entries.len());
-        for batch in entries.chunks(BATCH) {
-            match self.connections.get().await {
-                Ok(live) => answers.extend(live.call_all(lua, batch).await),
-                Err(error) => answers.extend(batch.iter().map(|_| Err(BackendError::passing(error.to_string())))),
-            }
+        match self.connections.get().await {
+            Ok(live) => live.call_all(lua, entries).await,
+            Err(error) => entries.iter().map(|_| Err(BackendError::passing(error.to_string()))).collect(),
         }
-        answers
     }
 }
 

@@ -89,13 +89,19 @@ impl Connections {
 
     /// The gate of the running runtime's slot, which is made if there is none.
     fn gate(self: &Arc<Self>, runtime: &Handle) -> Arc<Gate> {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = slots.iter().find(|slot| slot.id == runtime.id()) {
-            return slot.gate.clone();
+        let find = |slots: &[Slot]| slots.iter().find(|slot| slot.id == runtime.id()).map(|slot| slot.gate.clone());
+        if let Some(gate) = find(&self.slots.read().unwrap_or_else(PoisonError::into_inner)) {
+            return gate;
         }
-        let slot = Slot::new(runtime, Arc::downgrade(self));
-        let gate = slot.gate.clone();
-        slots.push(slot);
+        // Before the lock is taken: a runtime that is ending drops the slot's sentry at once, which takes the lock itself.
+        let new = Slot::new(runtime, Arc::downgrade(self));
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        // Another thread of the same runtime may have been faster.
+        if let Some(gate) = find(&slots) {
+            return gate;
+        }
+        let gate = new.gate.clone();
+        slots.push(new);
         gate
     }
 

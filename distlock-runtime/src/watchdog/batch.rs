@@ -1,0 +1,146 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::reclaim::{Next, Reclaim};
+use super::thread::Shared;
+use crate::backend::{BackendError, Entry, Released, Renewed};
+use crate::clock::Time;
+use crate::hold::Hold;
+use crate::lease::Answer;
+use crate::{LostReason, events};
+
+/// How many renewals or releases are sent in one go. While a server works on them it answers nobody else.
+const MOST: usize = 256;
+
+/// Renewals on their way. Whatever becomes of the backend's answer, the schedule gets one for each lock.
+pub(super) struct Renewals {
+    shared: Arc<Shared>,
+    sent: Time,
+    holds: VecDeque<Arc<Hold>>,
+}
+
+impl Renewals {
+    /// Sends renewals, those with the same timeout together: a lock with a short ttl is no reason to give up early on
+    /// others.
+    pub(super) fn send(shared: &Arc<Shared>, mut holds: Vec<Arc<Hold>>) {
+        holds.sort_by_key(|hold| hold.terms.command_timeout);
+        let alike = holds.chunk_by(|a, b| a.terms.command_timeout == b.terms.command_timeout);
+        for batch in alike.flat_map(|alike| alike.chunks(MOST)) {
+            let holds = batch.iter().cloned().collect();
+            tokio::spawn(Renewals { shared: shared.clone(), sent: Time::now(), holds }.run());
+        }
+    }
+
+    async fn run(mut self) {
+        let entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry()).collect();
+        let answers = self.shared.backend.renew(&entries).await;
+        for answer in answers {
+            // One by one, so that after a panic of a subscriber the rest are still there to be told.
+            if let Some(hold) = self.holds.pop_front() {
+                self.answered(&hold, answer);
+            }
+        }
+    }
+
+    fn answered(&self, hold: &Arc<Hold>, answer: Result<Renewed, BackendError>) {
+        let verdict = match &answer {
+            Ok(Renewed::Extended) => Answer::Extended,
+            Ok(Renewed::NotHeld) => Answer::Lost,
+            Err(_) => Answer::Unknown,
+        };
+        self.shared.lock().schedule.answered(hold, verdict, self.sent, Time::now());
+        match answer {
+            Ok(Renewed::Extended) => events::renewed(hold),
+            Ok(Renewed::NotHeld) => drop(hold.lose(LostReason::Gone)),
+            Err(error) => events::renewal_unanswered(hold, &error),
+        }
+    }
+}
+
+impl Drop for Renewals {
+    /// A backend from outside may panic, or answer too few. That is no answer, so the renewal is tried again.
+    fn drop(&mut self) {
+        for hold in &self.holds {
+            self.shared.lock().schedule.answered(hold, Answer::Unknown, self.sent, Time::now());
+        }
+        self.shared.wake.notify_one();
+    }
+}
+
+/// Releases on their way. Each is counted until its outcome is known.
+pub(super) struct Releases {
+    shared: Arc<Shared>,
+    reclaims: VecDeque<Reclaim>,
+}
+
+impl Releases {
+    /// Sends releases: along their own way those that have one, the others together with those of the same timeout.
+    pub(super) fn send(shared: &Arc<Shared>, mut reclaims: Vec<Reclaim>) {
+        let timeout = |reclaim: &Reclaim| reclaim.hold.terms.command_timeout;
+        reclaims.sort_by_key(timeout);
+        let mut batch: VecDeque<Reclaim> = VecDeque::new();
+        for reclaim in reclaims {
+            let joins =
+                |last: &Reclaim| last.route.is_none() && reclaim.route.is_none() && timeout(last) == timeout(&reclaim);
+            if batch.len() == MOST || batch.back().is_some_and(|last| !joins(last)) {
+                Releases::send_batch(shared, std::mem::take(&mut batch));
+            }
+            batch.push_back(reclaim);
+        }
+        Releases::send_batch(shared, batch);
+    }
+
+    fn send_batch(shared: &Arc<Shared>, reclaims: VecDeque<Reclaim>) {
+        if !reclaims.is_empty() {
+            tokio::spawn(Releases { shared: shared.clone(), reclaims }.run());
+        }
+    }
+
+    async fn run(mut self) {
+        let route = self.reclaims.front().and_then(|reclaim| reclaim.route.clone());
+        let entries: Vec<Entry<'_>> = self.reclaims.iter().map(|reclaim| reclaim.hold.entry()).collect();
+        let answers = match (route, entries.as_slice()) {
+            (Some(route), [entry]) => vec![route.release(*entry).await],
+            (_, entries) => self.shared.backend.release_all(entries).await,
+        };
+        for answer in answers {
+            if let Some(reclaim) = self.reclaims.pop_front() {
+                self.answered(reclaim, &answer);
+            }
+        }
+    }
+
+    fn answered(&self, reclaim: Reclaim, answer: &Result<Released, BackendError>) {
+        let hold = reclaim.hold.clone();
+        let given_up = self.settle(reclaim, answer.as_ref().copied());
+        match answer {
+            Ok(released) => events::released(&hold, *released),
+            Err(_) if given_up => events::left_to_expire(&hold, "no answer within its ttl"),
+            Err(error) => events::release_unanswered(&hold, error),
+        }
+    }
+
+    /// Counts a release as over, or has it tried again, in one step. Returns whether it is given up.
+    fn settle(&self, mut reclaim: Reclaim, answer: Result<Released, &BackendError>) -> bool {
+        let next = reclaim.answered(answer, Time::now());
+        let mut state = self.shared.lock();
+        state.releasing = state.releasing.saturating_sub(1);
+        match next {
+            Next::Done => false,
+            Next::GivenUp => true,
+            Next::At(at) => state.schedule.reclaim(reclaim, at).is_err(),
+        }
+    }
+}
+
+impl Drop for Releases {
+    /// As with renewals, what had no answer is tried again.
+    fn drop(&mut self) {
+        let no_answer = BackendError::unanswered("the backend panicked, or answered too few");
+        for reclaim in std::mem::take(&mut self.reclaims) {
+            self.settle(reclaim, Err(&no_answer));
+        }
+        self.shared.wake.notify_one();
+        self.shared.settled.notify_waiters();
+    }
+}
