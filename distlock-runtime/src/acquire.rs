@@ -17,20 +17,16 @@ use crate::{LockError, events};
 pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
     let call = core.enter()?;
     let mut pauses = None;
-    let mut claim = Claim {
-        core: &call.core,
-        hold: &hold,
-        started: Time::FAR_FUTURE,
-        attempts: 0,
-        in_flight: false,
-        unknown: false,
-        routes: Vec::new(),
-    };
+    let mut claim = Claim::new(&call.core, &hold);
     loop {
         let refusal = match claim.attempt().await {
             Ok(strays) => {
+                let attempt = claim.attempts;
                 drop(claim);
-                return Ok(LockGuard::new(call, hold, strays));
+                let guard = LockGuard::new(call, hold.clone(), strays);
+                events::acquired(&hold, attempt);
+                // Where a shutdown came first, dropping the guard gives the lock back.
+                return guard.ensure_open().map(|()| guard);
             }
             Err(refusal) => refusal,
         };
@@ -52,28 +48,56 @@ struct Claim<'a> {
     started: Time,
     attempts: u64,
     in_flight: bool,
-    /// Whether an attempt had no answer, and so may have set the key or may set it yet.
+    /// Whether a request had no answer, and so may have set the key or may set it yet.
     unknown: bool,
+    /// Whether a request met a connection at its end, and was repeated.
+    interrupted: bool,
     routes: Vec<Arc<dyn Route>>,
 }
 
-impl Claim<'_> {
-    /// Tries once. A grant comes with the ways of earlier attempts that may still set the key, if there are any.
-    async fn attempt(&mut self) -> Result<Option<Vec<Arc<dyn Route>>>, Refusal> {
-        let attempt = if self.attempts == 0 { Attempt::First } else { Attempt::Repeated };
+/// The ways of requests that may still set the key, if there are any.
+type Strays = Option<Vec<Arc<dyn Route>>>;
+
+impl<'a> Claim<'a> {
+    fn new(core: &'a Arc<Core>, hold: &'a Arc<Hold>) -> Claim<'a> {
+        Claim {
+            core,
+            hold,
+            started: Time::FAR_FUTURE,
+            attempts: 0,
+            in_flight: false,
+            unknown: false,
+            interrupted: false,
+            routes: Vec::new(),
+        }
+    }
+
+    async fn attempt(&mut self) -> Result<Strays, Refusal> {
         self.attempts += 1;
+        let which = if self.attempts == 1 { Attempt::First } else { Attempt::Repeated };
+        match self.request(which).await {
+            // An idle connection may have been closed by the server, or by something on the way to it. That is no failed
+            // attempt, so the caller is not troubled with it.
+            Err(Refusal::Failed(error)) if error.is_interrupted() && !self.interrupted => {
+                self.interrupted = true;
+                self.request(Attempt::Repeated).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn request(&mut self, attempt: Attempt) -> Result<Strays, Refusal> {
         self.in_flight = true;
         let mut route = RouteNote { routes: &mut self.routes, route: None };
         let sent = Time::now();
-        if attempt == Attempt::First {
-            self.started = sent;
-        }
+        self.started = self.started.min(sent);
         let answer = self.core.backend().acquire(self.hold.entry(), attempt, &mut route.route).await;
         self.in_flight = false;
         match answer {
             Ok(Acquired::Granted) if Time::now() < lease::deadline(sent, self.hold.terms.ttl) => {
                 route.forget();
-                Ok(self.granted(sent))
+                self.core.watchdog().watch(self.hold, sent);
+                Ok(std::mem::take(&mut self.unknown).then(|| std::mem::take(&mut self.routes)))
             }
             // The next try recognises our token and starts the expiry anew; without one the key is freed.
             Ok(Acquired::Granted) => {
@@ -93,12 +117,6 @@ impl Claim<'_> {
                 Err(Refusal::Failed(error))
             }
         }
-    }
-
-    fn granted(&mut self, sent: Time) -> Option<Vec<Arc<dyn Route>>> {
-        self.core.watchdog().watch(self.hold, sent);
-        events::acquired(self.hold, self.attempts);
-        std::mem::take(&mut self.unknown).then(|| std::mem::take(&mut self.routes))
     }
 }
 

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 pub use memory::MemoryBackend;
 
+use crate::clock::Time;
+
 /// The future that a backend's method returns. It is boxed, so that backends can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -97,7 +99,7 @@ pub struct Entry<'a> {
     pub value: &'a str,
     /// After how long the key expires, unless it is renewed.
     pub ttl: Duration,
-    /// How long the backend may wait for an answer.
+    /// How long the backend may wait for an answer. To connect may take longer where a lock is acquired, and nowhere else.
     pub timeout: Duration,
 }
 
@@ -105,6 +107,11 @@ impl<'a> Entry<'a> {
     /// Makes an entry, for tests of a backend.
     pub fn new(key: &'a str, value: &'a str, ttl: Duration, timeout: Duration) -> Entry<'a> {
         Entry { key, value, ttl, timeout }
+    }
+
+    /// The same with what is left of the timeout of something that began at `begin`.
+    pub(crate) fn since(self, begin: Time) -> Entry<'a> {
+        Entry { timeout: self.timeout.saturating_sub(Time::now().saturating_since(begin)), ..self }
     }
 }
 
@@ -162,6 +169,7 @@ pub struct BackendError {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    Interrupted,
     Unanswered,
     Passing,
     Lasting,
@@ -172,6 +180,13 @@ impl BackendError {
     /// The request was or may have been sent, and there is no answer: a timeout, a broken connection.
     pub fn unanswered(text: impl Into<String>) -> BackendError {
         BackendError::new(Kind::Unanswered, text)
+    }
+
+    /// The connection was at its end, perhaps before the request was sent: an idle one, say, that the server had closed.
+    /// Otherwise as [`unanswered`](Self::unanswered). An acquire is repeated at once, once in a call, without counting
+    /// as another attempt.
+    pub fn interrupted(text: impl Into<String>) -> BackendError {
+        BackendError::new(Kind::Interrupted, text)
     }
 
     /// The request was certainly not carried out, for a reason that passes: refused connection, server busy or loading.
@@ -202,12 +217,17 @@ impl BackendError {
 
     /// Whether the request may have been carried out all the same.
     pub fn is_unanswered(&self) -> bool {
-        self.kind == Kind::Unanswered
+        matches!(self.kind, Kind::Unanswered | Kind::Interrupted)
+    }
+
+    /// Whether the connection was at its end.
+    pub fn is_interrupted(&self) -> bool {
+        self.kind == Kind::Interrupted
     }
 
     /// Whether the same request may succeed later, with nothing mended in between.
     pub fn is_passing(&self) -> bool {
-        matches!(self.kind, Kind::Unanswered | Kind::Passing)
+        matches!(self.kind, Kind::Interrupted | Kind::Unanswered | Kind::Passing)
     }
 
     /// Whether the key is in use for something that is no lock.
@@ -217,16 +237,8 @@ impl BackendError {
 
     /// The same, where it is known that the request was not carried out.
     pub(crate) fn nothing_done(mut self) -> BackendError {
-        if self.kind == Kind::Unanswered {
+        if self.is_unanswered() {
             self.kind = Kind::Passing;
-        }
-        self
-    }
-
-    /// The same, for a request of which an earlier sending had no answer.
-    pub(crate) fn after_unanswered(mut self) -> BackendError {
-        if self.kind == Kind::Passing {
-            self.kind = Kind::Unanswered;
         }
         self
     }

@@ -144,7 +144,9 @@ impl LockManagerBuilder {
         let backend = match self.source {
             Source::Backend(backend) => backend,
             Source::Client(client) => over_redis(tuned(client.get_connection_info().clone())?),
-            Source::Url(url) if url.trim_end_matches('/') == "memory:" => Arc::new(MemoryBackend::new()),
+            Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
+                Arc::new(MemoryBackend::new())
+            }
             Source::Url(url) => over_redis(client(&url)?),
             Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
         };
@@ -201,8 +203,9 @@ fn ensure_cryptography() {
 }
 
 fn check_scheme(url: &str) -> Result<(), LockError> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-    match scheme {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    match scheme.as_str() {
+        "memory" => Err(invalid("url", "`memory://` takes nothing behind it")),
         "redis" | "redis+unix" | "unix" => Ok(()),
         "rediss" if cfg!(feature = "tls") => Ok(()),
         "rediss" => Err(invalid("url", "`rediss://` needs the feature `tls` of distlock")),
@@ -232,7 +235,7 @@ fn check_owner(owner: &str) -> Result<(), LockError> {
 }
 
 fn unusable(error: &redis::RedisError) -> LockError {
-    // The detail of such an error never quotes the URL.
+    // The texts of such errors quote at most a part of the URL that is no secret: a host, a query parameter.
     invalid("url", error.to_string())
 }
 

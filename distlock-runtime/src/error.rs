@@ -1,5 +1,5 @@
 use std::error::Error;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::backend::BackendError;
@@ -146,13 +146,15 @@ impl fmt::Display for LockError {
         match self {
             LockError::Busy { key, holder, remaining, attempts, waited } => write!(
                 f,
-                "lock `{key}` is held by {holder} for another {}; gave up after {} in {}",
+                "lock `{}` is held by {} for another {}; gave up after {} in {}",
+                Printable(key),
+                Printable(if holder.is_empty() { "somebody without a name" } else { holder }),
                 Brief(*remaining),
                 Times(*attempts),
                 Brief(*waited)
             ),
             LockError::Lost { key, reason, held_for } => {
-                write!(f, "lock `{key}` was lost after {}: {reason}", Brief(*held_for))
+                write!(f, "lock `{}` was lost after {}: {reason}", Printable(key), Brief(*held_for))
             }
             LockError::WouldDeadlock { key } => {
                 write!(f, "lock `{key}` is already held by the calling task, which would wait for itself")
@@ -160,15 +162,17 @@ impl fmt::Display for LockError {
             LockError::UpgradeNotSupported { key } => {
                 write!(f, "lock `{key}` is held for reading by the calling task; release it before locking for writing")
             }
-            LockError::InvalidKey { key, reason } => write!(f, "lock key `{key}` can't be used: {reason}"),
+            LockError::InvalidKey { key, reason } => write!(f, "lock key `{}` can't be used: {reason}", Printable(key)),
             LockError::InvalidOption { option, reason } => write!(f, "option `{option}` can't be used: {reason}"),
             LockError::ForeignValue { key, found } => write!(
                 f,
-                "lock `{key}` can't be taken: its key holds {found}, which is no lock, and was left as it is; \
-                 use another key or another prefix"
+                "lock `{}` can't be taken: its key holds {}, which is no lock, and was left as it is; \
+                 use another key or another prefix",
+                Printable(key),
+                Printable(found)
             ),
             LockError::Backend { operation, attempts, source } => {
-                write!(f, "could not {operation} ({}): {source}", Times(*attempts))
+                write!(f, "could not {} ({}): {source}", Printable(operation), Times(*attempts))
             }
             LockError::NotInstalled => f.write_str(
                 "there is no lock manager: call `.install()` on one at the start of the program, run the call inside \
@@ -200,6 +204,18 @@ impl fmt::Display for LostReason {
             LostReason::HeldTooLong => "it was held for the longest time that `max_hold` allows",
             LostReason::Shutdown => "the lock manager was shut down",
         })
+    }
+}
+
+/// A text that others have chosen, in one line: it must not pass for another entry of a log.
+struct Printable<'a>(&'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            if character.is_control() { write!(f, "{}", character.escape_default())? } else { f.write_char(character)? }
+        }
+        Ok(())
     }
 }
 

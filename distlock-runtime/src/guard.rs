@@ -38,6 +38,10 @@ impl LockGuard {
         LockGuard { lease: Lease { hold }, strays, freed: false, call }
     }
 
+    pub(crate) fn ensure_open(&self) -> Result<(), LockError> {
+        self.call.core.ensure_open()
+    }
+
     /// The lease under which the lock is held.
     pub fn lease(&self) -> &Lease {
         &self.lease

@@ -25,6 +25,7 @@ pub(crate) struct Hold {
     pub(crate) span: Span,
     state: State,
     acquired: AtomicU64,
+    lost_at: AtomicU64,
     /// Where the watchdog has this hold in its schedule; 0 for nowhere. Written under the schedule's lock alone.
     pub(crate) due: AtomicU64,
     body: Mutex<Option<Waker>>,
@@ -44,6 +45,7 @@ impl Hold {
             span,
             state: State::new(),
             acquired: AtomicU64::new(0),
+            lost_at: AtomicU64::new(0),
             due: AtomicU64::new(0),
             body: Mutex::default(),
             lost: Notify::new(),
@@ -111,9 +113,9 @@ impl Hold {
                 return Ok(());
             }
             // Unless the watchdog has extended it in this very moment, it is over.
-            let expired = mark(LostReason::Expired);
-            if self.state.0.compare_exchange(state, expired, Ordering::AcqRel, Ordering::Acquire).is_ok() {
-                self.announce(LostReason::Expired);
+            let reason = self.reason_at(now);
+            if self.state.0.compare_exchange(state, mark(reason), Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                self.announce(reason);
             }
         }
     }
@@ -146,8 +148,25 @@ impl Hold {
         if is_deadline(state) { Time::from_nanos(state).saturating_since(Time::now()) } else { Duration::ZERO }
     }
 
+    /// For how long the lock has been held, or was held until it was lost.
     pub(crate) fn held_for(&self) -> Duration {
-        Time::now().saturating_since(Time::from_nanos(self.acquired.load(Ordering::Relaxed)))
+        let lost_at = match self.lost_at.load(Ordering::Relaxed) {
+            0 => Time::now(),
+            lost_at => Time::from_nanos(lost_at),
+        };
+        lost_at.saturating_since(self.acquired())
+    }
+
+    fn acquired(&self) -> Time {
+        Time::from_nanos(self.acquired.load(Ordering::Relaxed))
+    }
+
+    /// Why a lease is over whose deadline has passed at `now`.
+    fn reason_at(&self, now: Time) -> LostReason {
+        match self.terms.max_hold {
+            Some(max_hold) if self.acquired().saturating_add(max_hold) <= now => LostReason::HeldTooLong,
+            _ => LostReason::Expired,
+        }
     }
 
     pub(crate) fn lost_error(&self, reason: LostReason) -> LockError {
@@ -176,6 +195,7 @@ impl Hold {
     }
 
     fn announce(&self, reason: LostReason) {
+        self.lost_at.store(Time::now().as_nanos(), Ordering::Relaxed);
         let body = self.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(body) = body {
             body.wake();

@@ -11,6 +11,15 @@ impl Key {
     /// The longest key in bytes.
     pub const MAX_LEN: usize = 1_024;
 
+    /// The key as which a value shows itself.
+    pub(crate) fn render(value: &dyn fmt::Display) -> Result<Key, LockError> {
+        let mut text = String::new();
+        match write!(text, "{value}") {
+            Ok(()) => Key::new(text),
+            Err(fmt::Error) => Err(invalid(text, "its expression failed to render")),
+        }
+    }
+
     pub(crate) fn new(text: String) -> Result<Key, LockError> {
         if text.is_empty() {
             return Err(invalid(text, "it is empty"));
@@ -48,18 +57,23 @@ impl fmt::Display for Key {
 pub struct KeyBuilder {
     text: String,
     empty: Option<&'static str>,
+    after_value: bool,
 }
 
 impl KeyBuilder {
     /// Starts an empty key.
     #[must_use]
     pub fn new() -> KeyBuilder {
-        KeyBuilder { text: String::with_capacity(32), empty: None }
+        KeyBuilder { text: String::with_capacity(32), empty: None, after_value: false }
     }
 
     /// Appends a literal part of the template.
     #[must_use]
     pub fn literal(mut self, text: &str) -> KeyBuilder {
+        // Doubled, `%` can't be taken for the beginning of an encoded character of the value before it.
+        if std::mem::take(&mut self.after_value) && text.starts_with('%') {
+            self.text.push('%');
+        }
         self.text.push_str(text);
         self
     }
@@ -72,6 +86,7 @@ impl KeyBuilder {
         if encoder.write_fmt(value).is_err() || encoder.blank {
             self.empty.get_or_insert(name);
         }
+        self.after_value = true;
         self
     }
 
@@ -160,6 +175,17 @@ mod tests {
         assert_eq!(pair("x:y", "z").unwrap().as_str(), "p:x%3Ay:z");
         assert_ne!(pair("x:y", "z").unwrap(), pair("x", "y:z").unwrap());
         assert_ne!(pair("x%3Ay", "z").unwrap(), pair("x:y", "z").unwrap());
+    }
+
+    #[test]
+    fn a_percent_sign_as_the_separator_is_none_of_a_value() {
+        let key = |a: &str, b: &str| {
+            let key = KeyBuilder::new().value("a", format_args!("{a}"), Some('%')).literal("%");
+            key.value("b", format_args!("{b}"), None).finish().unwrap()
+        };
+        assert_eq!(key("x%y", "25z").as_str(), "x%25y%%25z");
+        assert_ne!(key("x%y", "25z"), key("x", "25y%z"));
+        assert_ne!(key("x%", "q"), key("x", "%q"));
     }
 
     #[test]

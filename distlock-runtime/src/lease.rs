@@ -57,19 +57,20 @@ impl Progress {
         Progress { acquired: sent, deadline: deadline(sent, terms.ttl), renewal: terms.watchdog.then_some(first) }
     }
 
-    pub(crate) fn deadline(&self) -> Time {
-        self.deadline
+    /// By when the lease has to be given up.
+    pub(crate) fn end(&self, terms: &Terms) -> Time {
+        self.ending(terms).0
     }
 
     /// When there is something to do next.
     pub(crate) fn next(&self, terms: &Terms) -> Time {
-        let (end, _) = self.end(terms);
+        let end = self.end(terms);
         self.renewal.map_or(end, |renewal| renewal.min(end))
     }
 
     /// What there is to do at `now`. Renewals may be early by a head start, and are never sent for a lease that is over.
     pub(crate) fn duty(&self, now: Time, terms: &Terms) -> Option<Duty> {
-        let (end, reason) = self.end(terms);
+        let (end, reason) = self.ending(terms);
         if end <= now {
             return Some(Duty::GiveUp(reason));
         }
@@ -77,7 +78,7 @@ impl Progress {
         self.renewal.filter(|renewal| *renewal <= soon).map(|_| Duty::Renew)
     }
 
-    fn end(&self, terms: &Terms) -> (Time, LostReason) {
+    fn ending(&self, terms: &Terms) -> (Time, LostReason) {
         let longest = terms.max_hold.map(|max_hold| self.acquired.saturating_add(max_hold));
         match longest {
             Some(longest) if longest < self.deadline => (longest, LostReason::HeldTooLong),
@@ -162,10 +163,10 @@ mod tests {
         let mut progress = Progress::start(SENT, &terms, 1.0);
         progress.sent();
         progress.answered(Answer::Extended, after(1_000), after(1_900), &terms, 0.0);
-        assert_eq!(progress.deadline(), after(3_968));
+        assert_eq!(progress.end(&terms), after(3_968));
         assert_eq!(progress.next(&terms), after(2_000));
         progress.answered(Answer::Extended, after(500), after(2_000), &terms, 0.0);
-        assert_eq!(progress.deadline(), after(3_968));
+        assert_eq!(progress.end(&terms), after(3_968));
     }
 
     #[test]

@@ -19,9 +19,9 @@ use crate::scope;
 ///
 /// # Errors
 ///
-/// [`LockError::InvalidKey`] if it is empty or too long.
+/// [`LockError::InvalidKey`] if it is empty or too long, or fails to render.
 pub fn key_of<T: Display + ?Sized>(key: &T) -> Result<Key, LockError> {
-    Key::new(key.to_string())
+    Key::render(&key)
 }
 
 /// The manager in scope, else the installed one.

@@ -67,7 +67,7 @@ impl Watchdog {
     /// sleep for too long, which is once in a third of the ttl at most.
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent: Time) {
         let progress = Progress::start(sent, &hold.terms, fastrand::f64());
-        hold.start(sent, progress.deadline());
+        hold.start(sent, progress.end(&hold.terms));
         let mut state = self.shared.lock();
         let at = state.schedule.watch(hold, progress);
         let early = at < state.wakes_at;

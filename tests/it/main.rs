@@ -12,6 +12,7 @@
     reason = "a panic is how a test says what broke"
 )]
 
+mod breaker;
 mod calls;
 mod harness;
 mod roles;

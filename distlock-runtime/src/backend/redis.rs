@@ -1,6 +1,7 @@
 //! Locks on one Redis server: a plain string with an expiry for each.
 
 mod connection;
+mod dial;
 mod errors;
 mod inspect;
 mod live;
@@ -16,6 +17,7 @@ use self::connection::Connections;
 use self::live::{Live, Plain};
 use self::scripts::{Lua, RELEASE, RENEW};
 use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route};
+use crate::clock::Time;
 
 /// Locks on one Redis server.
 #[derive(Debug)]
@@ -39,11 +41,17 @@ impl RedisBackend {
 
     /// Connects and, the first time, looks at the server.
     async fn connect(&self) -> Result<(), BackendError> {
-        let live = self.connections.get().await?;
+        let live = self.connections.get(self.connect_timeout).await?;
         if !self.inspected.swap(true, Ordering::Relaxed) {
             inspect::inspect(&live, self.connect_timeout).await;
         }
         Ok(())
+    }
+
+    async fn connect_for(&self, route: &mut Option<Arc<dyn Route>>) -> Result<Arc<Live>, BackendError> {
+        let live = self.connections.get(self.connect_timeout).await?;
+        *route = Some(live.clone());
+        Ok(live)
     }
 
     async fn acquire_first(
@@ -59,30 +67,27 @@ impl RedisBackend {
                 self.old.store(true, Ordering::Relaxed);
                 Box::pin(live.acquire_again(entry)).await
             }
-            // The server, or something on the way to it, may have closed the connection while it was idle. That is no
-            // failed attempt, so the caller is not troubled with it.
-            Err(Plain::Broken) => {
-                Box::pin(self.acquire_again(entry, route)).await.map_err(BackendError::after_unanswered)
-            }
         }
     }
 
-    async fn acquire_again(
-        &self,
-        entry: Entry<'_>,
-        route: &mut Option<Arc<dyn Route>>,
-    ) -> Result<Acquired, BackendError> {
-        self.connect_for(route).await?.acquire_again(entry).await
-    }
-
-    async fn connect_for(&self, route: &mut Option<Arc<dyn Route>>) -> Result<Arc<Live>, BackendError> {
-        let live = self.connections.get().await?;
-        *route = Some(live.clone());
-        Ok(live)
+    async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+        let begin = Time::now();
+        let live = self.connections.get(entry.timeout).await?;
+        match live.release(entry.since(begin)).await {
+            // As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the
+            // first request was carried out after all, so that it says nothing.
+            Err(interrupted) if interrupted.is_interrupted() => {
+                let live = Box::pin(self.connections.get(entry.since(begin).timeout)).await?;
+                let again = Box::pin(live.release(entry.since(begin))).await?;
+                if again == Released::Freed { Ok(again) } else { Err(interrupted) }
+            }
+            answer => answer,
+        }
     }
 
     async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
-        match self.connections.get().await {
+        let patience = entries.iter().map(|entry| entry.timeout).min().unwrap_or_default();
+        match self.connections.get(patience).await {
             Ok(live) => live.call_all(lua, entries).await,
             Err(error) => entries.iter().map(|_| Err(BackendError::passing(error.to_string()))).collect(),
         }
@@ -103,12 +108,12 @@ impl Backend for RedisBackend {
         if attempt == Attempt::First && !self.old.load(Ordering::Relaxed) {
             Box::pin(self.acquire_first(entry, route))
         } else {
-            Box::pin(self.acquire_again(entry, route))
+            Box::pin(async move { self.connect_for(route).await?.acquire_again(entry).await })
         }
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
-        Box::pin(async move { self.connections.get().await?.release(entry).await })
+        Box::pin(self.release(entry))
     }
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {

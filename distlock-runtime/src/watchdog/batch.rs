@@ -1,9 +1,11 @@
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use super::reclaim::{Next, Reclaim};
 use super::thread::Shared;
-use crate::backend::{BackendError, Entry, Released, Renewed};
+use crate::backend::{Backend, BackendError, Entry, Released, Renewed, Route};
 use crate::clock::Time;
 use crate::hold::Hold;
 use crate::lease::Answer;
@@ -99,20 +101,23 @@ impl Releases {
     async fn run(mut self) {
         let route = self.reclaims.front().and_then(|reclaim| reclaim.route.clone());
         let entries: Vec<Entry<'_>> = self.reclaims.iter().map(|reclaim| reclaim.hold.entry()).collect();
-        let answers = match (route, entries.as_slice()) {
-            (Some(route), [entry]) => vec![route.release(*entry).await],
-            (_, entries) => self.shared.backend.release_all(entries).await,
+        let (answers, by_route) = match (route, entries.as_slice()) {
+            (Some(route), [entry]) => {
+                let (answer, by_route) = release_both_ways(&*self.shared.backend, &*route, *entry).await;
+                (vec![answer], by_route)
+            }
+            (_, entries) => (self.shared.backend.release_all(entries).await, false),
         };
         for answer in answers {
             if let Some(reclaim) = self.reclaims.pop_front() {
-                self.answered(reclaim, &answer);
+                self.answered(reclaim, &answer, by_route);
             }
         }
     }
 
-    fn answered(&self, reclaim: Reclaim, answer: &Result<Released, BackendError>) {
+    fn answered(&self, reclaim: Reclaim, answer: &Result<Released, BackendError>, by_route: bool) {
         let hold = reclaim.hold.clone();
-        let given_up = self.settle(reclaim, answer.as_ref().copied());
+        let given_up = self.settle(reclaim, answer.as_ref().copied(), by_route);
         match answer {
             Ok(released) => events::released(&hold, *released),
             Err(_) if given_up => events::left_to_expire(&hold, "no answer within its ttl"),
@@ -121,8 +126,8 @@ impl Releases {
     }
 
     /// Counts a release as over, or has it tried again, in one step. Returns whether it is given up.
-    fn settle(&self, mut reclaim: Reclaim, answer: Result<Released, &BackendError>) -> bool {
-        let next = reclaim.answered(answer, Time::now());
+    fn settle(&self, mut reclaim: Reclaim, answer: Result<Released, &BackendError>, by_route: bool) -> bool {
+        let next = reclaim.answered(answer, by_route, Time::now());
         let mut state = self.shared.lock();
         state.releasing = state.releasing.saturating_sub(1);
         match next {
@@ -133,12 +138,48 @@ impl Releases {
     }
 }
 
+/// Releases along the way that the attempts took, where nothing can be overtaken, and at the same time by the watchdog's
+/// own means: that way may belong to a runtime that nobody drives. Says also whether the answer came along the way.
+async fn release_both_ways(
+    backend: &dyn Backend,
+    route: &dyn Route,
+    entry: Entry<'_>,
+) -> (Result<Released, BackendError>, bool) {
+    let entries = [entry];
+    let (mut along, mut across) = (Some(route.release(entry)), Some(backend.release_all(&entries)));
+    let mut second_best = None;
+    poll_fn(|cx| {
+        if let Some(Poll::Ready(answer)) = along.as_mut().map(|along| along.as_mut().poll(cx)) {
+            along = None;
+            match answer {
+                Ok(released) => return Poll::Ready((Ok(released), true)),
+                Err(error) => second_best = second_best.take().or(Some(Err(error))),
+            }
+        }
+        if let Some(Poll::Ready(mut answers)) = across.as_mut().map(|across| across.as_mut().poll(cx)) {
+            across = None;
+            match answers.pop() {
+                Some(Ok(Released::Freed)) => return Poll::Ready((Ok(Released::Freed), false)),
+                Some(Ok(Released::NotHeld)) => second_best = Some(Ok(Released::NotHeld)),
+                Some(Err(error)) => second_best = second_best.take().or(Some(Err(error))),
+                None => {}
+            }
+        }
+        if along.is_some() || across.is_some() {
+            return Poll::Pending;
+        }
+        let no_answer = || Err(BackendError::unanswered("the backend answered too few"));
+        Poll::Ready((second_best.take().unwrap_or_else(no_answer), false))
+    })
+    .await
+}
+
 impl Drop for Releases {
     /// As with renewals, what had no answer is tried again.
     fn drop(&mut self) {
         let no_answer = BackendError::unanswered("the backend panicked, or answered too few");
         for reclaim in std::mem::take(&mut self.reclaims) {
-            self.settle(reclaim, Err(&no_answer));
+            self.settle(reclaim, Err(&no_answer), false);
         }
         self.shared.wake.notify_one();
         self.shared.settled.notify_waiters();

@@ -41,41 +41,32 @@ impl Reclaim {
         Reclaim { hold, route, stray, until, streak: Streak::Unanswered(0) }
     }
 
-    /// Takes in an answer, known at `now`, and says what follows.
-    pub(super) fn answered(&mut self, answer: Result<Released, &BackendError>, now: Time) -> Next {
-        let longest = match answer {
-            Ok(Released::Freed) => return Next::Done,
-            Ok(Released::NotHeld) if self.route.is_some() || !self.stray => return Next::Done,
-            Ok(Released::NotHeld) => {
-                self.streak = match self.streak {
-                    Streak::NotHeld(n) => Streak::NotHeld(n.saturating_add(1)),
-                    Streak::Unanswered(_) => Streak::NotHeld(0),
-                };
-                // The longer nothing has come, the less likely something is still to come.
-                self.hold.terms.ttl / 4
-            }
-            Err(error) => {
-                let again = matches!(self.streak, Streak::Unanswered(n) if n > 0);
-                // A way that is cut stays cut, and one that is stuck is not the only one.
-                if again || !error.is_unanswered() {
-                    self.route = None;
-                }
-                self.streak = match self.streak {
-                    Streak::Unanswered(n) => Streak::Unanswered(n.saturating_add(1)),
-                    Streak::NotHeld(_) => Streak::Unanswered(1),
-                };
-                Duration::from_millis(500)
-            }
+    /// Takes in an answer, known at `now`, and says what follows. It came `by_route` if it proves that nothing which was
+    /// sent that way is still to come.
+    pub(super) fn answered(&mut self, answer: Result<Released, &BackendError>, by_route: bool, now: Time) -> Next {
+        // A way that is cut stays cut, and one that is stuck is not the only one.
+        self.route = None;
+        self.streak = match (answer, self.streak) {
+            (Ok(Released::Freed), _) => return Next::Done,
+            (Ok(Released::NotHeld), _) if by_route || !self.stray => return Next::Done,
+            (Ok(Released::NotHeld), Streak::NotHeld(n)) => Streak::NotHeld(n.saturating_add(1)),
+            (Ok(Released::NotHeld), Streak::Unanswered(_)) => Streak::NotHeld(0),
+            (Err(_), Streak::Unanswered(n)) => Streak::Unanswered(n.saturating_add(1)),
+            (Err(_), Streak::NotHeld(_)) => Streak::Unanswered(0),
         };
-        let at = now.saturating_add(self.streak.pause().min(longest));
+        let at = now.saturating_add(self.streak.pause(self.hold.terms.ttl));
         if at > self.until { Next::GivenUp } else { Next::At(at) }
     }
 }
 
 impl Streak {
-    fn pause(self) -> Duration {
-        let (Streak::Unanswered(n) | Streak::NotHeld(n)) = self;
-        Duration::from_millis(50).saturating_mul(2_u32.saturating_pow(n))
+    fn pause(self, ttl: Duration) -> Duration {
+        let (times, longest) = match self {
+            Streak::Unanswered(times) => (times, Duration::from_millis(500)),
+            // The longer nothing has come, the less likely something is still to come.
+            Streak::NotHeld(times) => (times, ttl / 4),
+        };
+        Duration::from_millis(50).saturating_mul(2_u32.saturating_pow(times)).min(longest)
     }
 }
 

@@ -56,7 +56,7 @@ impl Schedule {
         let Some(mut progress) = self.unwatch(hold) else { return };
         progress.answered(answer, sent, now, &hold.terms, fastrand::f64());
         let goes_on = match answer {
-            Answer::Extended => hold.extend(progress.deadline()),
+            Answer::Extended => hold.extend(progress.end(&hold.terms)),
             Answer::Unknown => true,
             Answer::Lost => false,
         };

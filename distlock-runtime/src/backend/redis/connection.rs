@@ -1,13 +1,13 @@
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
+use redis::Client;
 use tokio::runtime::{self, Handle};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::errors::explain_connect;
+use super::dial::{Dialer, Outcome};
 use super::live::{Live, Site};
 use crate::backend::BackendError;
 use crate::clock::Time;
@@ -17,140 +17,115 @@ use crate::clock::Time;
 /// A connection is driven by a task of the runtime that made it. If that runtime ended, or was blocked, calls on any
 /// other would fail or hang with it; and the watchdog must not wait for anybody.
 pub(super) struct Connections {
-    client: Client,
-    site: Arc<Site>,
-    connect_timeout: Duration,
+    dialer: Dialer,
     slots: RwLock<Vec<Slot>>,
 }
 
+/// One runtime's place for its connection.
+struct Slot {
+    id: runtime::Id,
+    /// The latest attempt to connect, and with it the connection that it made.
+    attempt: Option<Attempt>,
+    /// The task that takes the slot away when its runtime ends.
+    sentry: AbortHandle,
+}
+
+/// Filled once the attempt is over.
+type Attempt = watch::Receiver<Option<Outcome>>;
+
 impl Connections {
     pub(super) fn new(client: Client, prefix: String, connect_timeout: Duration) -> Connections {
-        let address = client.get_connection_info().addr().to_string();
-        let site = Arc::new(Site { address, prefix });
-        Connections { client, site, connect_timeout, slots: RwLock::default() }
+        Connections { dialer: Dialer::new(client, prefix, connect_timeout), slots: RwLock::default() }
     }
 
-    /// The running runtime's connection, made anew if there is none that works.
+    /// The running runtime's connection. If there is none that works, one is made, and waited for as long as `patience`
+    /// lasts.
     ///
     /// # Errors
     ///
     /// Nothing was sent if it fails.
-    pub(super) async fn get(self: &Arc<Self>) -> Result<Arc<Live>, BackendError> {
+    ///
+    /// # Cancel safety
+    ///
+    /// The attempt to connect goes on, so that the next caller finds it further on.
+    pub(super) async fn get(self: &Arc<Self>, patience: Duration) -> Result<Arc<Live>, BackendError> {
         let Ok(runtime) = Handle::try_current() else {
             return Err(BackendError::lasting("no Tokio runtime is running here; one with I/O and time is needed"));
         };
         match self.usable(runtime.id()) {
             Some(live) => Ok(live),
-            // In a box, since to connect takes a large future, which every command would otherwise carry with it.
-            None => Box::pin(self.connect(runtime)).await,
+            // In a box, since its future is larger than what every command should carry with it.
+            None => Box::pin(self.connect(&runtime, patience)).await,
         }
     }
 
     fn usable(&self, id: runtime::Id) -> Option<Arc<Live>> {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let live = slots.iter().find(|slot| slot.id == id)?.live.as_ref()?;
-        (!live.is_broken()).then(|| live.clone())
+        let attempt = slots.iter().find(|slot| slot.id == id)?.attempt.as_ref()?;
+        let outcome = attempt.borrow();
+        outcome.as_ref()?.as_ref().ok().filter(|live| !live.is_broken()).cloned()
     }
 
-    async fn connect(self: &Arc<Self>, runtime: Handle) -> Result<Arc<Live>, BackendError> {
-        match tokio::time::timeout(self.connect_timeout, self.connect_once(runtime)).await {
-            Ok(connected) => connected.map_err(|error| explain_connect(error, &self.site.address)),
-            Err(_) => Err(BackendError::passing(format!(
-                "{} could not be connected to within {:?}",
-                self.site.address, self.connect_timeout
-            ))),
-        }
-    }
-
-    async fn connect_once(self: &Arc<Self>, runtime: Handle) -> Result<Arc<Live>, RedisError> {
-        let id = runtime.id();
-        let gate = self.gate(&runtime);
-        let mut failure = gate.lock().await;
-        if let Some(live) = self.usable(id) {
-            return Ok(live);
-        }
-        if let Some(failure) = failure.as_ref().filter(|failure| Time::now() < failure.until) {
-            return Err(failure.error.clone());
-        }
-        match self.open().await {
-            Ok(live) => {
-                *failure = None;
-                let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
-                slots.iter_mut().filter(|slot| slot.id == id).for_each(|slot| slot.live = Some(live.clone()));
-                Ok(live)
+    async fn connect(self: &Arc<Self>, runtime: &Handle, patience: Duration) -> Result<Arc<Live>, BackendError> {
+        let Site { address, .. } = self.dialer.site();
+        let ended = || BackendError::passing(format!("the runtime ended while it was connecting to {address}"));
+        let mut attempt = self.join_attempt(runtime).ok_or_else(ended)?;
+        match tokio::time::timeout(patience, attempt.wait_for(Option::is_some)).await {
+            Ok(Ok(outcome)) => {
+                let outcome = outcome.clone().ok_or_else(ended)?;
+                outcome.map_err(|unreachable| unreachable.explain(address))
             }
-            Err(error) => {
-                let pause = Duration::from_millis(fastrand::u64(25..75));
-                *failure = Some(Failure { error: error.clone(), until: Time::now().saturating_add(pause) });
-                Err(error)
-            }
+            Ok(Err(_)) => Err(ended()),
+            Err(_) => Err(BackendError::passing(format!("{address} could not be connected to within {patience:?}"))),
         }
     }
 
-    /// The gate of the running runtime's slot, which is made if there is none.
-    fn gate(self: &Arc<Self>, runtime: &Handle) -> Arc<Gate> {
-        let find = |slots: &[Slot]| slots.iter().find(|slot| slot.id == runtime.id()).map(|slot| slot.gate.clone());
-        if let Some(gate) = find(&self.slots.read().unwrap_or_else(PoisonError::into_inner)) {
-            return gate;
+    /// Joins the attempt that is under way or has just failed, or starts one: whoever needs it, there is one at a time.
+    /// Nothing if the runtime is ending.
+    fn join_attempt(self: &Arc<Self>, runtime: &Handle) -> Option<Attempt> {
+        self.ensure_slot(runtime);
+        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.iter_mut().find(|slot| slot.id == runtime.id())?;
+        if let Some(attempt) = slot.attempt.as_ref().filter(|attempt| is_current(attempt)) {
+            return Some(attempt.clone());
         }
-        // Before the lock is taken: a runtime that is ending drops the slot's sentry at once, which takes the lock itself.
-        let new = Slot::new(runtime, Arc::downgrade(self));
+        let (outcome, attempt) = watch::channel(None);
+        let connections = self.clone();
+        runtime.spawn(async move { outcome.send_replace(Some(connections.dialer.dial().await)) });
+        slot.attempt = Some(attempt.clone());
+        Some(attempt)
+    }
+
+    fn ensure_slot(self: &Arc<Self>, runtime: &Handle) {
+        let has_one = |slots: &[Slot]| slots.iter().any(|slot| slot.id == runtime.id());
+        if has_one(&self.slots.read().unwrap_or_else(PoisonError::into_inner)) {
+            return;
+        }
+        // Before the lock is taken: a runtime that is ending drops the sentry at once, which takes the lock itself.
+        let slot = Slot::new(runtime, Arc::downgrade(self));
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread of the same runtime may have been faster.
-        if let Some(gate) = find(&slots) {
-            return gate;
+        if !slot.sentry.is_finished() && !has_one(&slots) {
+            slots.push(slot);
         }
-        let gate = new.gate.clone();
-        slots.push(new);
-        gate
-    }
-
-    async fn open(&self) -> Result<Arc<Live>, RedisError> {
-        let broken = Arc::new(AtomicBool::new(false));
-        // The bounds are set by our callers: on each command, and on the whole of connecting.
-        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        if self.client.get_connection_info().redis_settings().protocol().supports_resp3() {
-            config = config.set_push_sender(end_watcher(&broken));
-        }
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Arc::new(Live::new(connection, broken, self.site.clone())))
     }
 }
 
-/// Over RESP3 the client tells of a connection's end by a push, so that the next command need not find out by failing.
-fn end_watcher(broken: &Arc<AtomicBool>) -> impl Fn(PushInfo) -> Result<(), redis::aio::SendError> + use<> {
-    let broken = broken.clone();
-    move |push| {
-        if push.kind == PushKind::Disconnection {
-            broken.store(true, Ordering::Release);
-        }
-        Ok(())
+/// Whether there is nothing better than this attempt. A failure stands for a moment, so that a server that comes back is
+/// met by few connections and not by a storm.
+fn is_current(attempt: &Attempt) -> bool {
+    match &*attempt.borrow() {
+        None => attempt.has_changed().is_ok(),
+        Some(Ok(live)) => !live.is_broken(),
+        Some(Err(unreachable)) => Time::now() < unreachable.until,
     }
 }
 
 impl fmt::Debug for Connections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The client's own text would show the password.
-        f.debug_struct("Connections").field("address", &self.site.address).finish_non_exhaustive()
+        f.debug_struct("Connections").field("address", &self.dialer.site().address).finish_non_exhaustive()
     }
-}
-
-/// One runtime's place for its connection.
-struct Slot {
-    id: runtime::Id,
-    live: Option<Arc<Live>>,
-    gate: Arc<Gate>,
-    /// The task that takes the slot away when its runtime ends.
-    sentry: AbortHandle,
-}
-
-/// One attempt to connect at a time, whoever needs it; the others wait for its outcome.
-type Gate = tokio::sync::Mutex<Option<Failure>>;
-
-struct Failure {
-    error: RedisError,
-    /// Until then nobody tries again: a server that comes back is met by few connections, not by a storm.
-    until: Time,
 }
 
 impl Slot {
@@ -161,7 +136,7 @@ impl Slot {
             let _leaver = leaver;
             std::future::pending::<()>().await;
         });
-        Slot { id, live: None, gate: Arc::default(), sentry: sentry.abort_handle() }
+        Slot { id, attempt: None, sentry: sentry.abort_handle() }
     }
 }
 
@@ -179,9 +154,12 @@ struct Leaver {
 
 impl Drop for Leaver {
     fn drop(&mut self) {
-        if let Some(connections) = self.connections.upgrade() {
+        let Some(connections) = self.connections.upgrade() else { return };
+        let left = {
             let mut slots = connections.slots.write().unwrap_or_else(PoisonError::into_inner);
-            slots.retain(|slot| slot.id != self.id);
-        }
+            slots.extract_if(.., |slot| slot.id == self.id).collect::<Vec<_>>()
+        };
+        // What it drops may have more to do than is good under a lock.
+        drop(left);
     }
 }

@@ -6,6 +6,7 @@ use crate::backend::BackendError;
 pub(super) fn explain(error: RedisError, address: &str) -> BackendError {
     let text = describe(&error, address);
     let explained = match error.kind() {
+        _ if error.is_connection_dropped() => BackendError::interrupted(text),
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => BackendError::unanswered(text),
         ErrorKind::Server(kind) => server(kind, &error, text),
         ErrorKind::Extension => extension(&error, text),
@@ -19,16 +20,15 @@ pub(super) fn explain_connect(error: RedisError, address: &str) -> BackendError 
     explain(error, address).nothing_done()
 }
 
-/// Whether the connection should not be used again: it is broken, its answers may be out of step or for ever late, or
-/// it leads to a server that is no longer the one to ask.
+/// Whether the connection should not be used again: it is broken, or its answers may be out of step.
 pub(super) fn spoils_connection(error: &RedisError) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Io
-            | ErrorKind::Parse
-            | ErrorKind::AuthenticationFailed
-            | ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
-    ) || error.code() == Some("NOAUTH")
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse | ErrorKind::AuthenticationFailed)
+        || error.code() == Some("NOAUTH")
+}
+
+/// Whether the server says that it is no primary.
+pub(super) fn is_demoted(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))
 }
 
 fn server(kind: ServerErrorKind, error: &RedisError, text: String) -> BackendError {
@@ -52,9 +52,6 @@ fn extension(error: &RedisError, text: String) -> BackendError {
 fn describe(error: &RedisError, address: &str) -> String {
     if error.is_timeout() {
         return format!("{address} did not answer in time");
-    }
-    if error.is_connection_refusal() {
-        return format!("{address} refused the connection");
     }
     if error.is_io_error() {
         return format!("the connection to {address} broke or could not be made ({error})");

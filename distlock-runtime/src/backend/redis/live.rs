@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::errors::{explain, is_noscript, spoils_connection};
+use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
 use super::scripts::{ACQUIRE, Lua, RELEASE};
 use crate::backend::{Acquired, BackendError, BoxFuture, Entry, Released, Route};
 use crate::clock::Time;
@@ -15,6 +15,9 @@ use crate::key::encode_hash_tag;
 /// For how long a connection may leave commands unanswered before new ones go over another. A single short timeout says
 /// more about the command's ttl than about the connection.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How old a connection is at least that is given up because its server turned out to be no primary.
+const DEMOTION_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the connections to one server have in common.
 pub(super) struct Site {
@@ -29,6 +32,7 @@ pub(super) struct Live {
     broken: Arc<AtomicBool>,
     /// When the first of the commands was sent that have had no answer since, in nanoseconds; 0 after an answer.
     silent_since: AtomicU64,
+    opened: Time,
     site: Arc<Site>,
 }
 
@@ -36,14 +40,12 @@ pub(super) struct Live {
 pub(super) enum Plain {
     /// The server does not know `SET .. NX GET`.
     Unsupported,
-    /// The connection was at its end, perhaps before the command was sent.
-    Broken,
     Failed(BackendError),
 }
 
 impl Live {
     pub(super) fn new(connection: MultiplexedConnection, broken: Arc<AtomicBool>, site: Arc<Site>) -> Live {
-        Live { connection, broken, silent_since: AtomicU64::new(0), site }
+        Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site }
     }
 
     pub(super) fn is_broken(&self) -> bool {
@@ -62,7 +64,6 @@ impl Live {
         let value = match self.send(&set, entry.timeout).await {
             Ok(Value::Nil) => return Ok(Acquired::Granted),
             Ok(value) => self.text(&value).map_err(Plain::Failed)?,
-            Err(error) if error.is_connection_dropped() => return Err(Plain::Broken),
             Err(error) if error.detail().is_some_and(|detail| detail.contains("syntax error")) => {
                 return Err(Plain::Unsupported);
             }
@@ -127,9 +128,10 @@ impl Live {
     /// Runs a script by its hash, and by its source where the server does not know it: after a restart, a failover or a
     /// `SCRIPT FLUSH`.
     async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
-        let name = self.name(entry.key);
+        let (name, begin) = (self.name(entry.key), Time::now());
         let mut answer = self.send(&lua.by_hash(&name, &entry), entry.timeout).await;
         if answer.as_ref().is_err_and(is_noscript) {
+            let entry = entry.since(begin);
             answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
         }
         answer.map_err(|error| self.explain(error))
@@ -164,6 +166,9 @@ impl Live {
         let broken = match error {
             Some(error) if error.is_timeout() => self.silent_for(timeout) >= PATIENCE,
             Some(error) if spoils_connection(error) => true,
+            // A server that is no primary may have stopped being one: then there is another to connect to. But it is asked
+            // in vain again and again while there is none.
+            Some(error) if is_demoted(error) => Time::now().saturating_since(self.opened) >= DEMOTION_PATIENCE,
             _ => {
                 if self.silent_since.load(Ordering::Relaxed) != 0 {
                     self.silent_since.store(0, Ordering::Relaxed);

@@ -1,0 +1,105 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use super::errors::explain_connect;
+use super::live::{Live, Site};
+use crate::backend::BackendError;
+use crate::clock::Time;
+
+/// Makes connections.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    client: Client,
+    site: Arc<Site>,
+    connect_timeout: Duration,
+}
+
+pub(super) type Outcome = Result<Arc<Live>, Unreachable>;
+
+/// Why there is no connection.
+#[derive(Clone)]
+pub(super) struct Unreachable {
+    why: Why,
+    /// Until then nobody tries again.
+    pub(super) until: Time,
+}
+
+#[derive(Clone)]
+enum Why {
+    Failed(RedisError),
+    TimedOut(Duration),
+}
+
+impl Dialer {
+    pub(super) fn new(client: Client, prefix: String, connect_timeout: Duration) -> Dialer {
+        let address = client.get_connection_info().addr().to_string();
+        Dialer { client, site: Arc::new(Site { address, prefix }), connect_timeout }
+    }
+
+    pub(super) fn site(&self) -> &Site {
+        &self.site
+    }
+
+    /// Connects within the connect timeout. If that takes long, further tries are begun beside the first, and whichever
+    /// ends first counts: one that got stuck, perhaps by a single lost packet, is no reason for a lease to run out.
+    pub(super) async fn dial(&self) -> Outcome {
+        let deadline = Instant::now() + self.connect_timeout;
+        let stagger = self.connect_timeout / 8;
+        let mut tries = JoinSet::new();
+        loop {
+            let dialer = self.clone();
+            tries.spawn(async move { dialer.open().await });
+            match timeout_at(deadline.min(Instant::now() + stagger), tries.join_next()).await {
+                Ok(Some(Ok(Ok(live)))) => return Ok(live),
+                Ok(Some(Ok(Err(error)))) => return Err(Unreachable::new(Why::Failed(error))),
+                Err(_) if Instant::now() < deadline => {}
+                Ok(None | Some(Err(_))) | Err(_) => {
+                    return Err(Unreachable::new(Why::TimedOut(self.connect_timeout)));
+                }
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Arc<Live>, RedisError> {
+        let broken = Arc::new(AtomicBool::new(false));
+        // The bounds are set by our callers: on each command, and on the whole of connecting.
+        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        if self.client.get_connection_info().redis_settings().protocol().supports_resp3() {
+            config = config.set_push_sender(end_watcher(&broken));
+        }
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Arc::new(Live::new(connection, broken, self.site.clone())))
+    }
+}
+
+/// Over RESP3 the client tells of a connection's end by a push, so that the next command need not find out by failing.
+fn end_watcher(broken: &Arc<AtomicBool>) -> impl Fn(PushInfo) -> Result<(), redis::aio::SendError> + use<> {
+    let broken = broken.clone();
+    move |push| {
+        if push.kind == PushKind::Disconnection {
+            broken.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+}
+
+impl Unreachable {
+    fn new(why: Why) -> Unreachable {
+        let pause = Duration::from_millis(fastrand::u64(25..75));
+        Unreachable { why, until: Time::now().saturating_add(pause) }
+    }
+
+    pub(super) fn explain(self, address: &str) -> BackendError {
+        match self.why {
+            Why::Failed(error) => explain_connect(error, address),
+            Why::TimedOut(time) => {
+                BackendError::passing(format!("{address} could not be connected to within {time:?}"))
+            }
+        }
+    }
+}
