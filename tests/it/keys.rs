@@ -78,3 +78,50 @@ async fn values_with_the_separator_in_them_are_kept_apart() {
     let _held = manager.lock("pair:x%3Ay:z").acquire().await.unwrap();
     assert!(matches!(manager.scope(of_two("x:y", "z")).await, Err(Failure::Lock(LockError::Busy { .. }))));
 }
+
+/// Different argument tuples give different keys.
+#[tokio::test]
+async fn different_arguments_give_different_keys() {
+    #[distributed_lock(key = "<a>%<b>", lease = lease)]
+    async fn key(a: &str, b: &str) -> Result<String, Failure> {
+        Ok(lease.key().to_owned())
+    }
+    let locks = LockManager::in_memory();
+    let one = locks.scope(key("x%y", "25z")).await.unwrap();
+    let other = locks.scope(key("x", "25y%z")).await.unwrap();
+    assert_ne!(one, other);
+}
+
+struct Broken;
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Err(std::fmt::Error)
+    }
+}
+
+/// No panic in library code: a key that can't be rendered is an `InvalidKey`, as it is in a template.
+#[tokio::test]
+async fn a_key_expression_that_fails_to_render_is_an_error() {
+    #[distributed_lock(key = id)]
+    async fn locked(id: Broken) -> Result<(), Failure> {
+        let _ = id;
+        Ok(())
+    }
+    let outcome = tokio::spawn(LockManager::in_memory().scope(locked(Broken))).await;
+    assert!(outcome.is_ok(), "it panicked: {outcome:?}");
+}
+
+/// A placeholder that renders to blanks is refused, whichever blanks they are.
+#[tokio::test]
+async fn a_value_of_control_blanks_is_refused_as_spaces_are() {
+    #[distributed_lock(key = "order:<id>")]
+    async fn locked(id: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+    let locks = LockManager::in_memory();
+    assert!(locks.scope(locked("  ")).await.is_err());
+    for blank in ["\n", "\t", "\r\n"] {
+        assert!(locks.scope(locked(blank)).await.is_err(), "{blank:?} is taken for a value");
+    }
+}

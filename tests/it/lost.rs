@@ -197,3 +197,13 @@ async fn a_stuck_body_is_stopped_after_its_longest_hold() {
     is_freed(&server, "k").await;
     manager.lock("k").acquire().await.unwrap().release().await.unwrap();
 }
+
+/// What is left of a lease that `max_hold` cuts short.
+#[tokio::test]
+async fn remaining_knows_of_max_hold() {
+    let ttl = Duration::from_secs(2);
+    let guard = LockManager::in_memory().lock("k").ttl(ttl).max_hold(ttl).acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await; // 500 ms before the end
+    let remaining = guard.lease().remaining();
+    assert!(remaining <= Duration::from_millis(500), "{remaining:?} are said to remain of the last 500 ms");
+}

@@ -12,7 +12,6 @@
     reason = "a panic is how a test says what broke"
 )]
 
-mod breaker;
 mod calls;
 mod harness;
 mod roles;
@@ -33,8 +32,13 @@ mod isolated;
 mod keys;
 mod lost;
 mod odd_backends;
+mod odd_callers;
+mod odd_runtimes;
 mod passing_faults;
+mod reconnecting;
+mod releasing;
 mod runtimes;
 mod server_faults;
+mod shutdown;
 #[cfg(feature = "tls")]
 mod tls;
