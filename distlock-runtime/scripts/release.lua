@@ -2,7 +2,6 @@
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  our value: token and owner
--- ARGV[2]  the ttl in milliseconds, which is not looked at
 --
 -- Returns  1 if the lock was freed, 0 if it was not ours
 

@@ -148,7 +148,7 @@ impl fmt::Display for LockError {
                 f,
                 "lock `{}` is held by {} for another {}; gave up after {} in {}",
                 Printable(key),
-                Printable(if holder.is_empty() { "somebody without a name" } else { holder }),
+                Printable(if holder.is_empty() { "somebody who is gone by now" } else { holder }),
                 Brief(*remaining),
                 Times(*attempts),
                 Brief(*waited)

@@ -14,7 +14,6 @@ use std::time::Duration;
 use redis::Client;
 
 use self::connection::Connections;
-use self::live::{Live, Plain};
 use self::scripts::{Lua, RELEASE, RENEW};
 use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route};
 use crate::clock::Time;
@@ -25,8 +24,6 @@ pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
     inspected: AtomicBool,
-    /// Set when the server turned out not to know `SET .. NX GET`.
-    old: AtomicBool,
 }
 
 impl RedisBackend {
@@ -35,7 +32,6 @@ impl RedisBackend {
             connections: Arc::new(Connections::new(client, prefix, connect_timeout)),
             connect_timeout,
             inspected: AtomicBool::new(false),
-            old: AtomicBool::new(false),
         }
     }
 
@@ -48,25 +44,17 @@ impl RedisBackend {
         Ok(())
     }
 
-    async fn connect_for(&self, route: &mut Option<Arc<dyn Route>>) -> Result<Arc<Live>, BackendError> {
-        let live = self.connections.get(self.connect_timeout).await?;
-        *route = Some(live.clone());
-        Ok(live)
-    }
-
-    async fn acquire_first(
+    async fn acquire(
         &self,
         entry: Entry<'_>,
+        attempt: Attempt,
         route: &mut Option<Arc<dyn Route>>,
     ) -> Result<Acquired, BackendError> {
-        let live = self.connect_for(route).await?;
-        match live.acquire_first(entry).await {
-            Ok(acquired) => Ok(acquired),
-            Err(Plain::Failed(error)) => Err(error),
-            Err(Plain::Unsupported) => {
-                self.old.store(true, Ordering::Relaxed);
-                Box::pin(live.acquire_again(entry)).await
-            }
+        let live = self.connections.get(self.connect_timeout).await?;
+        *route = Some(live.clone());
+        match attempt {
+            Attempt::First => live.acquire_first(entry).await,
+            Attempt::Repeated => Box::pin(live.acquire_again(entry)).await,
         }
     }
 
@@ -105,11 +93,7 @@ impl Backend for RedisBackend {
         attempt: Attempt,
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
-        if attempt == Attempt::First && !self.old.load(Ordering::Relaxed) {
-            Box::pin(self.acquire_first(entry, route))
-        } else {
-            Box::pin(async move { self.connect_for(route).await?.acquire_again(entry).await })
-        }
+        Box::pin(self.acquire(entry, attempt, route))
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

@@ -7,8 +7,8 @@ use tracing::{debug, warn};
 
 use super::live::Live;
 
-/// The first version with `SET .. NX GET`, by which an uncontended acquire is one plain command.
-const FULL_SPEED: (u32, u32) = (7, 0);
+/// The oldest version that distlock is tested with.
+const TESTED: (u32, u32) = (7, 0);
 
 pub(super) async fn inspect(live: &Live, timeout: Duration) {
     let address = live.address();
@@ -31,10 +31,8 @@ fn findings(info: &str) -> Vec<String> {
         info.lines().find_map(|line| line.trim_end().strip_prefix(name)?.strip_prefix(':').map(str::to_owned))
     };
     let mut findings = Vec::new();
-    if let Some(version) = field("redis_version").filter(|version| older_than(version, FULL_SPEED)) {
-        findings.push(format!(
-            "Redis {version} lacks `SET .. NX GET`, which came with 7.0; every acquire takes a script instead"
-        ));
+    if let Some(version) = field("redis_version").filter(|version| older_than(version, TESTED)) {
+        findings.push(format!("Redis {version} is older than what distlock is tested with, which is 7.0"));
     }
     if let Some(policy) = field("maxmemory_policy").filter(|policy| policy != "noeviction") {
         findings.push(format!("maxmemory-policy is {policy}: short of memory, the server evicts locks that are held"));

@@ -36,13 +36,6 @@ pub(super) struct Live {
     site: Arc<Site>,
 }
 
-/// Why a plain `SET` gave no answer about the lock.
-pub(super) enum Plain {
-    /// The server does not know `SET .. NX GET`.
-    Unsupported,
-    Failed(BackendError),
-}
-
 impl Live {
     pub(super) fn new(connection: MultiplexedConnection, broken: Arc<AtomicBool>, site: Arc<Site>) -> Live {
         Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site }
@@ -57,22 +50,32 @@ impl Live {
     }
 
     /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.
-    pub(super) async fn acquire_first(&self, entry: Entry<'_>) -> Result<Acquired, Plain> {
+    pub(super) async fn acquire_first(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
         let name = self.name(entry.key);
-        let mut set = Cmd::with_capacity(7, name.len() + entry.value.len() + 32);
-        set.arg("SET").arg(&name).arg(entry.value).arg("NX").arg("GET").arg("PX").arg(millis(entry.ttl));
-        let value = match self.send(&set, entry.timeout).await {
-            Ok(Value::Nil) => return Ok(Acquired::Granted),
-            Ok(value) => self.text(&value).map_err(Plain::Failed)?,
-            Err(error) if error.detail().is_some_and(|detail| detail.contains("syntax error")) => {
-                return Err(Plain::Unsupported);
-            }
-            Err(error) => return Err(Plain::Failed(self.explain(error))),
-        };
-        let pttl = self.send(redis::cmd("PTTL").arg(&name), entry.timeout).await;
-        // The SET was refused, so a question that fails behind it leaves nothing to undo.
-        let pttl = pttl.map_err(|error| Plain::Failed(self.explain(error).nothing_done()))?;
-        self.held(value, &pttl).map_err(Plain::Failed)
+        let mut set = Cmd::with_capacity(6, name.len() + entry.value.len() + 32);
+        set.arg("SET").arg(&name).arg(entry.value).arg("NX").arg("PX").arg(millis(entry.ttl));
+        match self.send(&set, entry.timeout).await {
+            Ok(Value::Okay) => Ok(Acquired::Granted),
+            // In a box, so that only a refused try has to make room for it.
+            Ok(Value::Nil) => Box::pin(self.ask_who_holds(&name, entry.timeout)).await,
+            Ok(other) => Err(self.unexpected(&other)),
+            Err(error) => Err(self.explain(error)),
+        }
+    }
+
+    /// Asks for the holder of a lock that was refused. The holder may go or change between the two questions, which makes
+    /// the answer old but no danger: it is for people, and for the pause before the next try.
+    async fn ask_who_holds(&self, name: &str, timeout: Duration) -> Result<Acquired, BackendError> {
+        let mut questions = redis::pipe();
+        questions.cmd("GET").arg(name).cmd("PTTL").arg(name);
+        // The SET was refused, so whatever fails behind it leaves nothing to undo.
+        let answers = self.send_all(&questions, timeout).await.map_err(|error| self.explain(error).nothing_done())?;
+        let answers: Result<Vec<_>, _> = answers.into_iter().collect();
+        match answers.map_err(|error| self.explain(error).nothing_done())?.as_slice() {
+            [Value::Nil, _] => Ok(Acquired::Held { value: String::new(), remaining: Duration::ZERO }),
+            [value, pttl] => self.held(self.text(value)?, pttl),
+            other => Err(self.unexpected(&Value::Array(other.to_vec()))),
+        }
     }
 
     /// Takes a lock that an earlier try may have taken already.
