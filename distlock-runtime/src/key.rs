@@ -120,6 +120,12 @@ struct Encoder<'a> {
 
 impl fmt::Write for Encoder<'_> {
     fn write_str(&mut self, part: &str) -> fmt::Result {
+        // Most values are a number or a word.
+        if part.bytes().all(|byte| byte.is_ascii_alphanumeric()) && self.next.is_none_or(|next| !part.contains(next)) {
+            self.blank &= part.is_empty();
+            self.text.push_str(part);
+            return Ok(());
+        }
         for character in part.chars() {
             self.blank &= character.is_whitespace();
             if character == '%' || character.is_control() || Some(character) == self.next {
@@ -142,7 +148,8 @@ fn percent_encode(character: char, text: &mut String) {
 /// Encodes `%` and `}`, so that a key can stand between the braces of a Redis hash tag: the tag then ends where the key
 /// ends, no key can name another key's helper, and two keys never become one.
 pub(crate) fn encode_hash_tag(key: &str) -> Cow<'_, str> {
-    if !key.contains(['%', '}']) {
+    // Bytes suffice, and are faster: neither occurs within a longer character.
+    if !key.bytes().any(|byte| matches!(byte, b'%' | b'}')) {
         return Cow::Borrowed(key);
     }
     let mut text = String::with_capacity(key.len() + 8);

@@ -196,11 +196,12 @@ impl Live {
 
     /// The lock's name on the server. What the braces enclose decides on the cluster slot, also that of any helper key.
     fn name(&self, key: &str) -> String {
-        let key = encode_hash_tag(key);
-        let mut name = String::with_capacity(self.site.prefix.len() + key.len() + 2);
-        for part in [self.site.prefix.as_str(), "{", &key, "}"] {
-            name.push_str(part);
-        }
+        let (prefix, key) = (&self.site.prefix, encode_hash_tag(key));
+        let mut name = String::with_capacity(prefix.len() + key.len() + 2);
+        name.push_str(prefix);
+        name.push('{');
+        name.push_str(&key);
+        name.push('}');
         name
     }
 
