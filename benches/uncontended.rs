@@ -16,6 +16,7 @@
 
 use std::alloc::System;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::backend::{Acquired, Attempt, Backend, Entry, MemoryBackend, Released};
@@ -24,6 +25,7 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use tokio::runtime::Builder;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -70,25 +72,29 @@ impl ByHand {
     }
 }
 
-#[tokio::main(worker_threads = 2)]
-async fn main() {
+fn main() {
     let server = Server::start();
-    let hand = ByHand::connect(&server.url).await;
-    let locks = LockManager::connect(&server.url).await.expect("the server is there");
     println!("acquire and release, {ROUNDS} rounds each, attribute / by hand (higher is better):");
-    for (tasks, cycles) in [(1, 1_000), (64, 100)] {
-        let attribute = || rounds_of(tasks, cycles, locks.clone());
-        let by_hand = || hand_rounds(tasks, cycles, hand.clone());
-        compare("redis", tasks, tasks * cycles, attribute, by_hand).await;
-    }
-    let memory = LockManager::in_memory();
-    let backend = std::sync::Arc::new(MemoryBackend::new());
-    for (tasks, cycles) in [(1, 20_000), (64, 500)] {
-        let attribute = || rounds_of(tasks, cycles, memory.clone());
-        let by_hand = || memory_rounds(tasks, cycles, backend.clone());
-        compare("memory", tasks, tasks * cycles, attribute, by_hand).await;
-    }
-    allocations(&locks, hand).await;
+    // One task on one thread: on two, whether its connection happens to be driven by the other thread would decide.
+    let one = Builder::new_current_thread().enable_all().build().unwrap();
+    one.block_on(measure(&server.url, 1, 1_000, 20_000));
+    let many = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    many.block_on(measure(&server.url, 64, 100, 500));
+    one.block_on(allocations(&server.url));
+}
+
+async fn measure(url: &str, tasks: usize, cycles: usize, cycles_in_memory: usize) {
+    let hand = ByHand::connect(url).await;
+    let locks = LockManager::connect(url).await.expect("the server is there");
+    let attribute = || rounds_of(tasks, cycles, locks.clone());
+    let by_hand = || hand_rounds(tasks, cycles, hand.clone());
+    compare("redis", tasks, tasks * cycles, attribute, by_hand).await;
+
+    let locks = LockManager::in_memory();
+    let backend = Arc::new(MemoryBackend::new());
+    let attribute = || rounds_of(tasks, cycles_in_memory, locks.clone());
+    let by_hand = || memory_rounds(tasks, cycles_in_memory, backend.clone());
+    compare("memory", tasks, tasks * cycles_in_memory, attribute, by_hand).await;
 }
 
 /// Lets the two sides take turns, and prints the median of the ratios with the fastest and the slowest round.
@@ -153,7 +159,7 @@ async fn hand_rounds(tasks: usize, cycles: usize, hand: ByHand) -> Duration {
     .await
 }
 
-async fn memory_rounds(tasks: usize, cycles: usize, backend: std::sync::Arc<MemoryBackend>) -> Duration {
+async fn memory_rounds(tasks: usize, cycles: usize, backend: Arc<MemoryBackend>) -> Duration {
     timed(tasks, move |task| {
         let backend = backend.clone();
         async move {
@@ -179,8 +185,10 @@ async fn timed<F: Future<Output = ()> + Send + 'static>(tasks: usize, task: impl
 }
 
 /// Counts on one task. Whatever else the process allocates meanwhile counts too, which is next to nothing.
-async fn allocations(locks: &LockManager, mut hand: ByHand) {
+async fn allocations(url: &str) {
     const CYCLES: usize = 1_000;
+    let mut hand = ByHand::connect(url).await;
+    let locks = LockManager::connect(url).await.expect("the server is there");
     let region = Region::new(ALLOCATOR);
     for _ in 0..CYCLES {
         hand.cycle(0).await;
