@@ -7,7 +7,7 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Error, Expr, Ident, Lit, Token, token};
 
 use crate::mistakes::Mistakes;
-use crate::names::{NOT_YET, example, meant, unknown};
+use crate::names::{NOT_YET, example, meant, not_yet, unknown};
 
 #[derive(Default)]
 pub(crate) struct Args {
@@ -115,8 +115,7 @@ impl Args {
     fn read_named(&mut self, name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
         let text = name.to_string();
         if NOT_YET.contains(&text.as_str()) {
-            let message = format!("`{text}` is not built yet");
-            return Err(Error::new_spanned(name, message));
+            return Err(Error::new_spanned(name, not_yet(&text)));
         }
         if text == "global" {
             // With a value it is meant, too, and the key must not be told that it lacks a placeholder.
@@ -224,8 +223,9 @@ mod tests {
             messages(tokens),
             [
                 "`key` is given twice; keep one of them",
-                "unknown argument `timeout`; did you mean `ttl`?",
-                "`wait` is not built yet",
+                "unknown argument `timeout`; how long the lease lasts is `ttl`, how often to try for the lock is `retry`, \
+                 how long to hold it at most is `max_hold`",
+                "`wait` is not built yet; until then, `retry` and `backoff` say how long to try for the lock",
                 "`retry` needs a value, as in `retry = 3`",
                 "expected a `,` before the next argument",
                 "`global` has no value; write `global` alone, or leave it out",

@@ -3,6 +3,7 @@
 use syn::{Error, Expr, Ident, Lit, Path, parse_quote};
 
 use crate::args::{Args, Given, Slot};
+use crate::duration::millis;
 use crate::function::Function;
 use crate::key::{self, Key};
 use crate::mistakes::Mistakes;
@@ -41,7 +42,7 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
         manager: checked(args.manager, expression, &mut mistakes),
         options,
         lease: checked(args.lease, |lease| binding(lease, function), &mut mistakes),
-        or_else: checked(args.or_else, expression, &mut mistakes),
+        or_else: checked(args.or_else, closure, &mut mistakes),
     };
     mistakes.or(spec)
 }
@@ -64,6 +65,14 @@ fn choice(slot: Slot<Expr>, mistakes: &mut Mistakes) -> Option<(Ident, Value)> {
             None
         }
     }
+}
+
+fn closure(Given { name, value }: Given<Expr>) -> syn::Result<Expr> {
+    let is_none = matches!(&value, Expr::Path(path) if path.path.is_ident("None"));
+    if !is_none {
+        return expression(Given { name, value });
+    }
+    Err(Error::new_spanned(value, format!("`{name}` takes a closure; write `{name} = |_| None`")))
 }
 
 fn expression(Given { name, value }: Given<Expr>) -> syn::Result<Expr> {
@@ -95,10 +104,13 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
             format!("`{ident}` would hide the parameter `{ident}`; choose another name for the lease")
         }
         (Some(ident), _) => return Ok(ident.clone()),
-        (None, Some(Literal { lit: Lit::Str(text), .. })) => format!(
+        (None, Some(Literal { lit: Lit::Str(text), .. })) if millis(&text.value()).is_ok() => format!(
             "`{name}` names a variable for the body; for how long the lock is leased is `ttl = \"{}\"`",
             text.value()
         ),
+        (None, Some(Literal { lit: Lit::Str(text), .. })) if syn::parse_str::<Ident>(&text.value()).is_ok() => {
+            format!("`{name}` takes a name without quotes; write `{name} = {}`", text.value())
+        }
         (None, _) => format!("`{name}` takes a name for a variable, as in `{name} = {name}`"),
     };
     Err(Error::new_spanned(value, message))

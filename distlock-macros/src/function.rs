@@ -108,9 +108,15 @@ fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
 fn not_async(sig: &Signature) -> String {
     let name = &sig.ident;
     if returns_future(&sig.output) {
-        return format!("functions that return a future are not built yet; write `async fn {name}`");
+        return format!(
+            "functions that return a future, also those that `#[async_trait]` makes, are not built yet; lock an `async fn` \
+             of the type itself, and call that from `{name}`"
+        );
     }
-    format!("only an `async fn` can wait for a lock; write `async fn {name}`")
+    format!(
+        "only an `async fn` can wait for a lock; write `async fn {name}`, and if that is what you wrote, move \
+         `#[distributed_lock(..)]` above the attribute that has taken the `async` away"
+    )
 }
 
 /// Whether the type looks like `impl Future<..>` or like what `async_trait` makes of an `async fn`, `Pin<Box<..>>`.

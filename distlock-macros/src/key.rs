@@ -1,9 +1,11 @@
 //! Judges the key: a template against the parameters that it may name, or any expression.
 
+use quote::ToTokens;
 use syn::Expr;
 
 use crate::args::Given;
 use crate::function::Function;
+use crate::mentions::Mentions;
 use crate::mistakes::Mistakes;
 use crate::options::Literal;
 use crate::suggest;
@@ -40,18 +42,26 @@ pub(crate) fn check(
     let (pieces, mut problems) = template::parse(&text.value(), text.span());
     if problems.is_empty() {
         problems.extend(too_long_or_empty(&pieces));
+    }
+    let unknown: Vec<_> = placeholders(&pieces).flat_map(|placeholder| unknown_names(placeholder, function)).collect();
+    if problems.is_empty() && unknown.is_empty() {
         problems.extend(one_for_all(&pieces, global.is_some(), function));
     }
-    for placeholder in placeholders(&pieces) {
-        problems.extend(unknown_names(placeholder, function));
-    }
-    for problem in problems {
+    for problem in problems.into_iter().chain(unknown) {
         mistakes.under(text, problem);
     }
-    if let (Some(global), Some(placeholder)) = (global, placeholders(&pieces).next()) {
+    let varying = placeholders(&pieces).find(|placeholder| varies(placeholder, function));
+    if let (Some(global), Some(placeholder)) = (global, varying) {
         mistakes.under(&global.name, not_global(placeholder));
     }
     Some(Key::Template(pieces))
+}
+
+/// Whether the placeholder can differ from call to call: it names a parameter or the receiver.
+fn varies(placeholder: &Placeholder, function: &Function) -> bool {
+    let mut mentions = Mentions::default();
+    mentions.add(placeholder.expr.to_token_stream());
+    function.names().iter().any(|name| mentions.contains(name)) || mentions.contains("self")
 }
 
 fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
@@ -84,7 +94,8 @@ fn too_long_or_empty(pieces: &[Piece]) -> Option<String> {
 }
 
 fn one_for_all(pieces: &[Piece], global: bool, function: &Function) -> Option<String> {
-    if pieces.is_empty() || placeholders(pieces).next().is_some() || !function.has_params() || global {
+    let varies = placeholders(pieces).any(|placeholder| varies(placeholder, function));
+    if pieces.is_empty() || varies || !function.has_params() || global {
         return None;
     }
     let names = function.names();
@@ -92,10 +103,14 @@ fn one_for_all(pieces: &[Piece], global: bool, function: &Function) -> Option<St
         Some(first) => format!("name a parameter, as in `<{first}>`"),
         None => "give a parameter a name, and name it in the key".to_owned(),
     };
+    let lack = match placeholders(pieces).next() {
+        Some(placeholder) => format!("the placeholder `{}` in the key names no parameter", placeholder.shown),
+        None => "the key has no placeholder".to_owned(),
+    };
     let known = known(&names);
     Some(format!(
-        "the key has no placeholder, so all calls would take the same lock, whatever their arguments; {way_out}, or add \
-         `global` if one lock is meant ({known})"
+        "{lack}, so all calls would take the same lock, whatever their arguments; {way_out}, or add `global` if one lock is \
+         meant ({known})"
     ))
 }
 

@@ -1,6 +1,6 @@
 //! Which names the arguments of the attribute use.
 
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
 
 /// Every word in some tokens, and every one in their string literals: `format!("{id}")` uses `id`.
 ///
@@ -25,7 +25,7 @@ impl Mentions {
         self.0.extend(words.map(str::to_owned));
     }
 
-    pub(crate) fn contains(&self, name: &Ident) -> bool {
+    pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|mention| name == mention)
     }
 }

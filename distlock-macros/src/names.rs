@@ -30,10 +30,10 @@ pub(crate) const NOT_YET: &[&str] = &["keys", "wait", "fencing_token", "mode", "
 /// What other libraries, and habit, call our arguments.
 const ALIASES: &[(&str, &[&str])] = &[
     ("key", &["name", "id", "lock", "lock_name", "resource", "prefix"]),
-    ("ttl", &["timeout", "expire", "expires", "expiry", "lease_time", "duration", "ex", "px"]),
+    ("ttl", &["expire", "expires", "expiry", "lease_time", "duration", "ex", "px"]),
     ("retry", &["retries", "attempts", "tries", "max_retries", "max_attempts"]),
     ("backoff", &["delay", "interval", "retry_delay", "retry_interval", "sleep"]),
-    ("wait", &["fair", "queue", "wait_time", "wait_timeout"]),
+    ("wait", &["timeout", "fair", "queue", "wait_time", "wait_timeout", "acquire_timeout"]),
     ("watchdog", &["renew", "auto_renew", "renewal", "keep_alive", "heartbeat"]),
     ("max_hold", &["max_lease", "hold", "max_time", "deadline"]),
     ("or_else", &["fallback", "on_error", "on_busy", "default"]),
@@ -52,9 +52,25 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
     }
 }
 
+/// What to say of an argument that is not built yet.
+pub(crate) fn not_yet(name: &str) -> String {
+    match name {
+        "wait" => {
+            "`wait` is not built yet; until then, `retry` and `backoff` say how long to try for the lock".to_owned()
+        }
+        name => format!("`{name}` is not built yet"),
+    }
+}
+
 /// What to say of an argument that doesn't exist.
 pub(crate) fn unknown(name: &str) -> String {
     match meant(name) {
+        // It could be any of three.
+        _ if name == "timeout" => {
+            "unknown argument `timeout`; how long the lease lasts is `ttl`, how often to try for the \
+             lock is `retry`, how long to hold it at most is `max_hold`"
+                .to_owned()
+        }
         Some(meant) if NOT_YET.contains(&meant) => {
             format!("unknown argument `{name}`; `{meant}` is to do that, but is not built yet")
         }
@@ -81,7 +97,8 @@ mod tests {
     #[test]
     fn an_argument_is_guessed_from_what_others_call_it() {
         let table = [
-            ("timeout", Some("ttl")),
+            ("timeout", Some("wait")),
+            ("expiry", Some("ttl")),
             ("lease_time", Some("ttl")),
             ("retries", Some("retry")),
             ("resource", Some("key")),

@@ -93,7 +93,7 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     // What a pattern leaves unbound must move, too.
     let whole = plain(pat).is_none().then(|| quote!(#attrs let #ident = #ident;));
     let names = bindings(pat);
-    let touched = warned_of(&names).filter(|name| mentions.contains(name));
+    let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
     quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
 }
 
@@ -114,7 +114,7 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
 pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions) -> TokenStream {
     params.iter().rev().fold(value, |value, param| {
         let names = bindings(&param.pat);
-        let seen = names.iter().any(|name| mentions.contains(name));
+        let seen = names.iter().any(|name| mentions.contains(&name.to_string()));
         if plain(&param.pat).is_some() || !seen {
             return value;
         }

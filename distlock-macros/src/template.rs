@@ -89,7 +89,9 @@ impl<'a> Parser<'a> {
     fn read(&self, text: &str, shown: String) -> Result<Placeholder, String> {
         let text = text.trim();
         if text.is_empty() {
-            return Err(format!("the placeholder `{shown}` in the key is empty"));
+            return Err(format!(
+                "the placeholder `{shown}` in the key is empty; name a parameter, as in `{{id}}` or `<id>`"
+            ));
         }
         let (expr, format) = match (self.expression(text), split_format(text)) {
             (Ok(expr), _) => (expr, "{}".to_owned()),
@@ -108,6 +110,15 @@ impl<'a> Parser<'a> {
     }
 
     fn push(&mut self, placeholder: Placeholder) {
+        if let (true, Some(sign)) = (placeholder.shown.starts_with('{'), self.literal.chars().last())
+            && "$#".contains(sign)
+        {
+            let (shown, text) = (&placeholder.shown, &placeholder.text);
+            self.problem(format!(
+                "`{sign}{shown}` in the key is a placeholder of other languages; write `{shown}`, or `{sign}<{text}>` if the \
+                 `{sign}` belongs to the key"
+            ));
+        }
         self.end_literal();
         if let Some(Piece::Placeholder(before)) = self.pieces.last() {
             let (before, after) = (&before.shown, &placeholder.shown);
