@@ -21,20 +21,19 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
     loop {
         let refusal = match claim.attempt().await {
             Ok(strays) => {
-                let attempt = claim.attempts;
                 drop(claim);
                 let guard = LockGuard::new(call, hold.clone(), strays);
-                events::acquired(&hold, attempt);
+                events::acquired(&hold);
                 // Where a shutdown came first, dropping the guard gives the lock back.
                 return guard.ensure_open().map(|()| guard);
             }
             Err(refusal) => refusal,
         };
-        let last = claim.attempts > u64::from(hold.terms.retry) || refusal.is_lasting();
-        refusal.report(&hold, claim.attempts, last);
+        let last = hold.attempt() > u64::from(hold.terms.retry) || refusal.is_lasting();
+        refusal.report(&hold, last);
         if last {
             let waited = Time::now().saturating_since(claim.started);
-            return Err(refusal.into_error(&hold, claim.attempts, waited));
+            return Err(refusal.into_error(&hold, waited));
         }
         let pause = pauses.get_or_insert_with(|| hold.terms.backoff.pauses()).next(refusal.remaining());
         call.core.pause(pause).await?;
@@ -46,7 +45,6 @@ struct Claim<'a> {
     core: &'a Arc<Core>,
     hold: &'a Arc<Hold>,
     started: Time,
-    attempts: u64,
     in_flight: bool,
     /// Whether a request had no answer, and so may have set the key or may set it yet.
     unknown: bool,
@@ -64,7 +62,6 @@ impl<'a> Claim<'a> {
             core,
             hold,
             started: Time::FAR_FUTURE,
-            attempts: 0,
             in_flight: false,
             unknown: false,
             interrupted: false,
@@ -73,8 +70,7 @@ impl<'a> Claim<'a> {
     }
 
     async fn attempt(&mut self) -> Result<Strays, Refusal> {
-        self.attempts += 1;
-        let which = if self.attempts == 1 { Attempt::First } else { Attempt::Repeated };
+        let which = if self.hold.count_attempt() == 1 { Attempt::First } else { Attempt::Repeated };
         match self.request(which).await {
             // An idle connection may have been closed by the server, or by something on the way to it. That is no failed
             // attempt, so the caller is not troubled with it.
@@ -173,17 +169,17 @@ impl Refusal {
         }
     }
 
-    fn report(&self, hold: &Hold, attempt: u64, last: bool) {
+    fn report(&self, hold: &Hold, last: bool) {
         match self {
-            Refusal::Held { holder, remaining } => events::refused(hold, attempt, holder, *remaining, last),
-            Refusal::Late => events::late_grant(hold, attempt),
-            Refusal::Failed(error) => events::failed(hold, attempt, error),
+            Refusal::Held { holder, remaining } => events::refused(hold, holder, *remaining, last),
+            Refusal::Late => events::late_grant(hold),
+            Refusal::Failed(error) => events::failed(hold, error),
         }
     }
 
-    fn into_error(self, hold: &Hold, attempts: u64, waited: Duration) -> LockError {
+    fn into_error(self, hold: &Hold, waited: Duration) -> LockError {
         let key = hold.key.to_string();
-        let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
+        let attempts = u32::try_from(hold.attempt()).unwrap_or(u32::MAX);
         let source = match self {
             Refusal::Held { holder, remaining } => return LockError::Busy { key, holder, remaining, attempts, waited },
             Refusal::Failed(error) if error.is_foreign() => {

@@ -15,10 +15,10 @@ use crate::LockError;
 /// # Examples
 ///
 /// ```
-/// use distlock_runtime::Backoff;
+/// use distlock::Backoff;
 /// use std::time::Duration;
 ///
-/// # fn main() -> Result<(), distlock_runtime::LockError> {
+/// # fn main() -> Result<(), distlock::LockError> {
 /// let backoff = Backoff::new(Duration::from_millis(10), Duration::from_secs(1))?;
 /// assert_ne!(backoff, Backoff::default());
 /// # Ok(()) }

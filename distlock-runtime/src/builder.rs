@@ -15,10 +15,10 @@ use crate::{Backoff, LockError, LockManager};
 /// # Examples
 ///
 /// ```
-/// use distlock_runtime::LockManager;
+/// use distlock::LockManager;
 /// use std::time::Duration;
 ///
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock_runtime::LockError> {
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
 /// let locks = LockManager::builder()
 ///     .url("memory://")
 ///     .owner("billing-7")
@@ -170,7 +170,10 @@ impl std::fmt::Debug for Source {
 
 fn client(url: &str) -> Result<Client, LockError> {
     check_scheme(url)?;
-    let info = url.into_connection_info().map_err(|error| unusable(&error))?;
+    let info = url.into_connection_info().map_err(|error| {
+        let form = "it has the form `redis://[user:password@]host[:port][/db]`";
+        invalid("url", format!("{form}, and can't be read otherwise: {error}"))
+    })?;
     let mut settings = info.redis_settings().clone().set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
     if !url.contains("protocol=") {
         settings = settings.set_protocol(ProtocolVersion::RESP3);

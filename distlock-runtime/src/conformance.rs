@@ -31,7 +31,7 @@ const THEIRS: &str = "22222222-2222-4222-8222-222222222222/theirs";
 /// # Examples
 ///
 /// ```
-/// use distlock_runtime::{backend::MemoryBackend, conformance};
+/// use distlock::{backend::MemoryBackend, conformance};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// conformance::check(std::sync::Arc::new(MemoryBackend::new())).await;

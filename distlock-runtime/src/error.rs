@@ -12,7 +12,7 @@ use crate::backend::BackendError;
 /// # Examples
 ///
 /// ```
-/// use distlock_runtime::{LockError, LockManager};
+/// use distlock::{LockError, LockManager};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::in_memory();
@@ -24,7 +24,6 @@ use crate::backend::BackendError;
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
 #[non_exhaustive]
 pub enum LockError {
     /// Somebody else holds the lock, and went on holding it over all attempts. The body did not run.
@@ -41,7 +40,8 @@ pub enum LockError {
         /// The time from the first attempt to the last refusal.
         waited: Duration,
     },
-    /// The lock was held and then lost. The body was stopped, or had already run to its end.
+    /// The lock was held and then lost. The body was stopped where it awaited, or it ran to its end and the release found
+    /// that the lock was no longer ours: this does not say that nothing was done.
     #[non_exhaustive]
     Lost {
         /// The key as it was rendered.
@@ -51,13 +51,14 @@ pub enum LockError {
         /// The time from the acquisition until now.
         held_for: Duration,
     },
-    /// The calling task itself holds the lock, so that waiting for it would never end.
+    /// The calling task itself holds the lock, so that waiting for it would never end. Not returned yet: a nested call for
+    /// the same key is [`Busy`](Self::Busy).
     #[non_exhaustive]
     WouldDeadlock {
         /// The key as it was rendered.
         key: String,
     },
-    /// The calling task holds the lock for reading and asks for it for writing.
+    /// The calling task holds the lock for reading and asks for it for writing. Not returned yet: there are no read locks.
     #[non_exhaustive]
     UpgradeNotSupported {
         /// The key as it was rendered.
@@ -172,17 +173,43 @@ impl fmt::Display for LockError {
                 Printable(found)
             ),
             LockError::Backend { operation, attempts, source } => {
-                write!(f, "could not {} ({}): {source}", Printable(operation), Times(*attempts))
+                write!(
+                    f,
+                    "could not {} ({}): {}",
+                    Printable(operation),
+                    Times(*attempts),
+                    Printable(&source.to_string())
+                )
             }
             LockError::NotInstalled => f.write_str(
                 "there is no lock manager: call `.install()` on one at the start of the program, run the call inside \
-                 `.scope(..)`, or name one with `manager = ..`",
+                 `.scope(..)` (which tasks that are spawned in it do not inherit), or name one with `manager = ..`",
             ),
             LockError::AlreadyInstalled => {
                 f.write_str("a lock manager is already installed in this process, and stays; install only one")
             }
             LockError::ShuttingDown => f.write_str("the lock manager is shutting down and takes no new calls"),
         }
+    }
+}
+
+/// Shows the kind and the sentence, for the places where Rust shows errors by `Debug`: `main`, `unwrap`, `assert`.
+impl fmt::Debug for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            LockError::Busy { .. } => "Busy",
+            LockError::Lost { .. } => "Lost",
+            LockError::WouldDeadlock { .. } => "WouldDeadlock",
+            LockError::UpgradeNotSupported { .. } => "UpgradeNotSupported",
+            LockError::InvalidKey { .. } => "InvalidKey",
+            LockError::InvalidOption { .. } => "InvalidOption",
+            LockError::ForeignValue { .. } => "ForeignValue",
+            LockError::Backend { .. } => "Backend",
+            LockError::NotInstalled => "NotInstalled",
+            LockError::AlreadyInstalled => "AlreadyInstalled",
+            LockError::ShuttingDown => "ShuttingDown",
+        };
+        write!(f, "{kind}: {self}")
     }
 }
 

@@ -22,6 +22,7 @@ macro_rules! event {
             key = $hold.key.as_str(),
             token = $hold.token(),
             ttl = ?$hold.terms.ttl,
+            attempt = $hold.attempt(),
             result = $result,
             $($fields)*
             $($text)+
@@ -29,32 +30,37 @@ macro_rules! event {
     };
 }
 
-pub(crate) fn acquired(hold: &Hold, attempt: u64) {
-    event!(debug, hold, "acquired", { attempt, }, "lock acquired");
+pub(crate) fn acquired(hold: &Hold) {
+    event!(debug, hold, "acquired", {}, "lock acquired");
 }
 
-pub(crate) fn refused(hold: &Hold, attempt: u64, holder: &str, remaining: Duration, last: bool) {
+pub(crate) fn refused(hold: &Hold, holder: &str, remaining: Duration, last: bool) {
     if last {
-        event!(warn, hold, "refused", { attempt, holder, ?remaining, }, "lock refused: held by somebody else");
+        event!(warn, hold, "refused", { holder, ?remaining, }, "lock refused: it is held");
     } else {
-        event!(debug, hold, "refused", { attempt, holder, ?remaining, }, "lock refused, trying again");
+        event!(debug, hold, "refused", { holder, ?remaining, }, "lock refused, trying again");
     }
 }
 
-pub(crate) fn failed(hold: &Hold, attempt: u64, error: &BackendError) {
-    event!(warn, hold, "failed", { attempt, %error, }, "lock could not be tried");
+pub(crate) fn failed(hold: &Hold, error: &BackendError) {
+    event!(warn, hold, "failed", { %error, }, "lock could not be tried");
 }
 
-pub(crate) fn late_grant(hold: &Hold, attempt: u64) {
-    event!(warn, hold, "late", { attempt, }, "lock granted after its lease had ended; not used");
+pub(crate) fn late_grant(hold: &Hold) {
+    event!(warn, hold, "late", {}, "lock granted after its lease had ended; not used");
 }
 
 pub(crate) fn renewed(hold: &Hold) {
+    hold.answered();
     event!(debug, hold, "renewed", { remaining = ?hold.remaining(), }, "lease extended");
 }
 
-pub(crate) fn renewal_unanswered(hold: &Hold, error: &BackendError) {
-    event!(warn, hold, "unknown", { %error, remaining = ?hold.remaining(), }, "renewal without an answer, trying again");
+pub(crate) fn renewal_failed(hold: &Hold, error: &BackendError) {
+    if hold.first_unanswered() {
+        event!(warn, hold, "unknown", { %error, remaining = ?hold.remaining(), }, "renewal failed, trying again until the lease ends");
+    } else {
+        event!(debug, hold, "unknown", { %error, remaining = ?hold.remaining(), }, "renewal failed again");
+    }
 }
 
 pub(crate) fn lost(hold: &Hold, reason: LostReason) {
@@ -69,8 +75,12 @@ pub(crate) fn released(hold: &Hold, released: Released) {
     event!(debug, hold, result, {}, "lock released");
 }
 
-pub(crate) fn release_unanswered(hold: &Hold, error: &BackendError) {
-    event!(warn, hold, "unknown", { %error, }, "release without an answer, trying again");
+pub(crate) fn release_failed(hold: &Hold, error: &BackendError) {
+    if hold.first_unanswered() {
+        event!(warn, hold, "unknown", { %error, }, "release failed, trying again until the key has expired");
+    } else {
+        event!(debug, hold, "unknown", { %error, }, "release failed again");
+    }
 }
 
 pub(crate) fn left_to_expire(hold: &Hold, why: &str) {

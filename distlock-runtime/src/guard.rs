@@ -15,8 +15,8 @@ use crate::{LockError, LostReason, events};
 /// # Examples
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock_runtime::LockError> {
-/// # let locks = distlock_runtime::LockManager::in_memory();
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
 /// let guard = locks.lock("order:42").acquire().await?;
 /// guard.lease().ensure_held()?;
 /// guard.release().await
@@ -91,7 +91,7 @@ impl LockGuard {
                 Ok(())
             }
             Err(error) => {
-                events::release_unanswered(hold, &error);
+                events::release_failed(hold, &error);
                 Err(NotFreed::Unanswered(error))
             }
         }
@@ -131,8 +131,8 @@ impl fmt::Debug for LockGuard {
 /// # Examples
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock_runtime::LockError> {
-/// # let locks = distlock_runtime::LockManager::in_memory();
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+/// # let locks = distlock::LockManager::in_memory();
 /// let guard = locks.lock("order:42").acquire().await?;
 /// let lease = guard.lease().clone();
 /// assert!(lease.is_held() && lease.remaining() > std::time::Duration::from_secs(29));

@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
@@ -24,6 +24,11 @@ pub(crate) struct Hold {
     pub(crate) terms: Terms,
     pub(crate) span: Span,
     state: State,
+    /// How often the lock was tried; from the grant on, the attempt that brought it.
+    attempt: AtomicU64,
+    /// Whether the server has not answered for the lock since it last did: an outage is worth one warning, not one for
+    /// each try.
+    unanswered: AtomicBool,
     acquired: AtomicU64,
     lost_at: AtomicU64,
     /// Where the watchdog has this hold in its schedule; 0 for nowhere. Written under the schedule's lock alone.
@@ -44,6 +49,8 @@ impl Hold {
             terms,
             span,
             state: State::new(),
+            attempt: AtomicU64::new(0),
+            unanswered: AtomicBool::new(false),
             acquired: AtomicU64::new(0),
             lost_at: AtomicU64::new(0),
             due: AtomicU64::new(0),
@@ -61,6 +68,23 @@ impl Hold {
 
     pub(crate) fn token(&self) -> &str {
         self.value.split_once('/').map_or(&self.value, |(token, _)| token)
+    }
+
+    pub(crate) fn attempt(&self) -> u64 {
+        self.attempt.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_attempt(&self) -> u64 {
+        self.attempt.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(crate) fn answered(&self) {
+        self.unanswered.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that the server has not answered, and says whether it had before.
+    pub(crate) fn first_unanswered(&self) -> bool {
+        !self.unanswered.swap(true, Ordering::Relaxed)
     }
 
     /// The hold as a backend sees it, where an answer is of use for the command timeout.

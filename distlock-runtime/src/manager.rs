@@ -1,3 +1,4 @@
+use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,7 +24,7 @@ use crate::{LockError, LostReason, events, scope};
 /// # Examples
 ///
 /// ```
-/// use distlock_runtime::{LockError, LockManager};
+/// use distlock::{LockError, LockManager};
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::in_memory();
@@ -31,7 +32,7 @@ use crate::{LockError, LostReason, events, scope};
 /// assert_eq!(receipt?, 7);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LockManager {
     pub(crate) core: Arc<Core>,
 }
@@ -101,8 +102,14 @@ impl LockManager {
     }
 }
 
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Core { backend, owner, .. } = &*self.core;
+        f.debug_struct("LockManager").field("owner", owner).field("backend", backend).finish_non_exhaustive()
+    }
+}
+
 /// What the clones of a manager share.
-#[derive(Debug)]
 pub(crate) struct Core {
     backend: Arc<dyn Backend>,
     owner: String,
@@ -215,7 +222,6 @@ impl Core {
 }
 
 /// A call that is counted, until this is dropped.
-#[derive(Debug)]
 pub(crate) struct Entered {
     pub(crate) core: Arc<Core>,
 }

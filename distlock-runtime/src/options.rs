@@ -79,7 +79,8 @@ impl Options {
     }
 
     pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Terms, LockError> {
-        let ttl = self.ttl.unwrap_or(defaults.ttl);
+        // A lock that sets its longest hold and no ttl means the former: the manager's ttl gives way.
+        let ttl = self.ttl.unwrap_or_else(|| self.max_hold.map_or(defaults.ttl, |max_hold| defaults.ttl.min(max_hold)));
         check_ttl(ttl)?;
         if let Some(max_hold) = self.max_hold.filter(|max_hold| *max_hold < ttl) {
             let reason = format!("{max_hold:?}; it must not be below the ttl, which is {ttl:?}");
@@ -195,5 +196,7 @@ mod tests {
     fn max_hold_is_not_below_the_ttl() {
         let options = Options::new().ttl(Duration::from_secs(2)).max_hold(Duration::from_secs(1));
         assert!(options.resolve(&Defaults::default()).unwrap_err().to_string().contains("`max_hold`"));
+        let terms = Options::new().max_hold(Duration::from_secs(1)).resolve(&Defaults::default()).unwrap();
+        assert_eq!(terms.ttl, Duration::from_secs(1), "the manager's ttl gives way");
     }
 }

@@ -43,7 +43,7 @@ pub fn use_manager(manager: &LockManager) -> Result<LockManager, LockError> {
 }
 
 /// A call of an annotated function.
-#[derive(Debug)]
+#[allow(missing_debug_implementations)]
 pub struct Call(Prepared);
 
 impl Call {

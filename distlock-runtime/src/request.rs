@@ -16,7 +16,7 @@ use crate::{Backoff, LockError};
 /// # Examples
 ///
 /// ```
-/// use distlock_runtime::{LockError, LockManager};
+/// use distlock::{LockError, LockManager};
 /// use std::time::Duration;
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {

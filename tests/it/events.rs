@@ -72,7 +72,9 @@ impl Visit for Reader {
 /// The events about a key with this result, so far.
 fn told(key: &str, result: &str) -> Vec<Seen> {
     let seen = SEEN.lock().unwrap();
-    let about = |seen: &&Seen| seen.fields["key"] == key && seen.fields["result"] == result;
+    // What is said about a server has no key.
+    let is = |seen: &Seen, name: &str, value: &str| seen.fields.get(name).is_some_and(|field| field == value);
+    let about = |seen: &&Seen| is(seen, "key", key) && is(seen, "result", result);
     seen.iter().filter(about).cloned().collect()
 }
 
@@ -82,7 +84,7 @@ async fn tells(key: &str, result: &str, level: Level) -> Seen {
     let seen = told(key, result).remove(0);
     assert_eq!(seen.level, level, "{seen:?}");
     assert_eq!(seen.fields["token"].len(), 36, "{seen:?}");
-    assert!(seen.fields.contains_key("ttl"), "{seen:?}");
+    assert!(seen.fields.contains_key("ttl") && seen.fields.contains_key("attempt"), "{seen:?}");
     assert_eq!(seen.span["key"], key, "{seen:?}");
     seen
 }
@@ -121,6 +123,20 @@ async fn each_refusal_is_told_and_the_last_one_is_a_warning() {
     let levels: Vec<_> = refused.iter().map(|seen| (seen.fields["attempt"].as_str(), seen.level)).collect();
     assert_eq!(levels, [("1", Level::DEBUG), ("2", Level::DEBUG), ("3", Level::WARN)]);
     assert!(refused.iter().all(|seen| seen.fields["holder"] == "another/holder"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn an_outage_is_one_warning_for_a_lock_however_often_its_renewal_is_tried() {
+    LazyLock::force(&LISTENING);
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let call = Call::holding(&manager, "events:outage", Duration::from_secs(3)).await;
+    server.kill();
+    assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Expired);
+    let (warnings, repeats): (Vec<_>, Vec<_>) =
+        told("events:outage", "unknown").into_iter().partition(|seen| seen.level == Level::WARN);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(!repeats.is_empty(), "there was nothing to repeat");
 }
 
 #[tokio::test]

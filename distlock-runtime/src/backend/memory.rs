@@ -1,5 +1,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Place;
+use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,22 +10,27 @@ use crate::clock::Time;
 /// Keeps locks inside the process, with the semantics of the Redis backend: expiry, tokens, loss.
 ///
 /// For an application's tests and for trying the library out. It excludes nobody in another process.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct MemoryBackend {
     locks: Mutex<Locks>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Locks {
     by_key: HashMap<String, Lock>,
     /// The number of keys at which the expired ones are swept out. Nobody may ever ask for them again.
     sweep_at: usize,
 }
 
-#[derive(Debug)]
 struct Lock {
     value: String,
     expires: Time,
+}
+
+impl fmt::Debug for MemoryBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory of this process")
+    }
 }
 
 impl MemoryBackend {

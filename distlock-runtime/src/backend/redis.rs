@@ -7,6 +7,7 @@ mod inspect;
 mod live;
 mod scripts;
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,11 +20,16 @@ use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Released
 use crate::clock::Time;
 
 /// Locks on one Redis server.
-#[derive(Debug)]
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
     inspected: AtomicBool,
+}
+
+impl fmt::Debug for RedisBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis at {}", self.connections.site().address)
+    }
 }
 
 impl RedisBackend {

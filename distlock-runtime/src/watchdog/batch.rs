@@ -54,7 +54,7 @@ impl Renewals {
         match answer {
             Ok(Renewed::Extended) => events::renewed(hold),
             Ok(Renewed::NotHeld) => drop(hold.lose(LostReason::Gone)),
-            Err(error) => events::renewal_unanswered(hold, &error),
+            Err(error) => events::renewal_failed(hold, &error),
         }
     }
 }
@@ -121,7 +121,7 @@ impl Releases {
         match answer {
             Ok(released) => events::released(&hold, *released),
             Err(_) if given_up => events::left_to_expire(&hold, "no answer within its ttl"),
-            Err(error) => events::release_unanswered(&hold, error),
+            Err(error) => events::release_failed(&hold, error),
         }
     }
 

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -36,6 +35,10 @@ type Attempt = watch::Receiver<Option<Outcome>>;
 impl Connections {
     pub(super) fn new(client: Client, prefix: String, connect_timeout: Duration) -> Connections {
         Connections { dialer: Dialer::new(client, prefix, connect_timeout), slots: RwLock::default() }
+    }
+
+    pub(super) fn site(&self) -> &Site {
+        self.dialer.site()
     }
 
     /// The running runtime's connection. If there is none that works, one is made, and waited for as long as `patience`
@@ -118,13 +121,6 @@ fn is_current(attempt: &Attempt) -> bool {
         None => attempt.has_changed().is_ok(),
         Some(Ok(live)) => !live.is_broken(),
         Some(Err(unreachable)) => Time::now() < unreachable.until,
-    }
-}
-
-impl fmt::Debug for Connections {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The client's own text would show the password.
-        f.debug_struct("Connections").field("address", &self.dialer.site().address).finish_non_exhaustive()
     }
 }
 

@@ -53,6 +53,12 @@ fn describe(error: &RedisError, address: &str) -> String {
     if error.is_timeout() {
         return format!("{address} did not answer in time");
     }
+    if error.kind() == ErrorKind::Parse {
+        return format!("what answers at {address} is no Redis server, or speaks another protocol");
+    }
+    if error.code() == Some("NOAUTH") {
+        return format!("{address} wants a password, as in `redis://user:password@host` (NOAUTH)");
+    }
     if error.is_io_error() {
         return format!("the connection to {address} broke or could not be made ({error})");
     }

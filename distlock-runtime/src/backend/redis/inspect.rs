@@ -15,14 +15,14 @@ pub(super) async fn inspect(live: &Live, timeout: Duration) {
     match live.send(&redis::cmd("INFO"), timeout).await {
         Ok(Value::BulkString(text)) => warn_about(&String::from_utf8_lossy(&text), address),
         Ok(Value::VerbatimString { text, .. }) => warn_about(&text, address),
-        Ok(_) => debug!(address, "the server was not inspected: INFO has an unknown form"),
-        Err(error) => debug!(address, %error, "the server was not inspected"),
+        Ok(_) => debug!(target: "distlock", address, "the server was not inspected: INFO has an unknown form"),
+        Err(error) => debug!(target: "distlock", address, %error, "the server was not inspected"),
     }
 }
 
 fn warn_about(info: &str, address: &str) {
     for finding in findings(info) {
-        warn!(address, "{finding}");
+        warn!(target: "distlock", address, "{finding}");
     }
 }
 
