@@ -46,27 +46,22 @@ struct Claim<'a> {
     hold: &'a Arc<Hold>,
     started: Time,
     in_flight: bool,
-    /// Whether a request had no answer, and so may have set the key or may set it yet.
-    unknown: bool,
+    strays: Strays,
     /// Whether a request met a connection at its end, and was repeated.
     interrupted: bool,
-    routes: Vec<Arc<dyn Route>>,
 }
 
-/// The ways of requests that may still set the key, if there are any.
-type Strays = Option<Vec<Arc<dyn Route>>>;
+/// Requests that had no answer, and so may have set the key or may set it yet.
+#[derive(Default)]
+pub(crate) struct Strays {
+    pub(crate) requests: u32,
+    /// The ways that they took, as far as is known.
+    pub(crate) routes: Vec<Arc<dyn Route>>,
+}
 
 impl<'a> Claim<'a> {
     fn new(core: &'a Arc<Core>, hold: &'a Arc<Hold>) -> Claim<'a> {
-        Claim {
-            core,
-            hold,
-            started: Time::FAR_FUTURE,
-            in_flight: false,
-            unknown: false,
-            interrupted: false,
-            routes: Vec::new(),
-        }
+        Claim { core, hold, started: Time::FAR_FUTURE, in_flight: false, strays: Strays::default(), interrupted: false }
     }
 
     async fn attempt(&mut self) -> Result<Strays, Refusal> {
@@ -84,7 +79,7 @@ impl<'a> Claim<'a> {
 
     async fn request(&mut self, attempt: Attempt) -> Result<Strays, Refusal> {
         self.in_flight = true;
-        let mut route = RouteNote { routes: &mut self.routes, route: None };
+        let mut route = RouteNote { routes: &mut self.strays.routes, route: None };
         let sent = Time::now();
         self.started = self.started.min(sent);
         let answer = self.core.backend().acquire(self.hold.entry(), attempt, &mut route.route).await;
@@ -93,11 +88,12 @@ impl<'a> Claim<'a> {
             Ok(Acquired::Granted) if Time::now() < lease::deadline(sent, self.hold.terms.ttl) => {
                 route.forget();
                 self.core.watchdog().watch(self.hold, sent);
-                Ok(std::mem::take(&mut self.unknown).then(|| std::mem::take(&mut self.routes)))
+                Ok(std::mem::take(&mut self.strays))
             }
             // The next try recognises our token and starts the expiry anew; without one the key is freed.
             Ok(Acquired::Granted) => {
-                self.unknown = true;
+                drop(route);
+                self.strays.requests += 1;
                 Err(Refusal::Late)
             }
             Ok(Acquired::Held { value, remaining }) => {
@@ -106,7 +102,8 @@ impl<'a> Claim<'a> {
             }
             Err(error) => {
                 if error.is_unanswered() {
-                    self.unknown = true;
+                    drop(route);
+                    self.strays.requests = self.strays.requests.saturating_add(1);
                 } else {
                     route.forget();
                 }
@@ -118,8 +115,10 @@ impl<'a> Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if self.in_flight || self.unknown {
-            self.core.watchdog().free_stray(self.hold, std::mem::take(&mut self.routes));
+        let mut strays = std::mem::take(&mut self.strays);
+        strays.requests = strays.requests.saturating_add(u32::from(self.in_flight));
+        if strays.requests > 0 {
+            self.core.watchdog().free_strays(self.hold, strays);
         }
     }
 }

@@ -2,7 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{BackendError, Released, Route};
+use crate::acquire::Strays;
+use crate::backend::{BackendError, Released};
 use crate::hold::Hold;
 use crate::manager::Entered;
 use crate::{LockError, LostReason, events};
@@ -25,8 +26,8 @@ use crate::{LockError, LostReason, events};
 #[must_use = "the lock is freed as soon as its guard is dropped"]
 pub struct LockGuard {
     lease: Lease,
-    /// The ways of earlier attempts of this call that have had no answer, and may still set the key.
-    strays: Option<Vec<Arc<dyn Route>>>,
+    /// Earlier requests of this call that have had no answer, and may still set the key.
+    strays: Strays,
     /// Whether the key is known to be free of us.
     freed: bool,
     call: Entered,
@@ -34,7 +35,7 @@ pub struct LockGuard {
 
 impl LockGuard {
     /// Takes over a lock that was granted, and is watched.
-    pub(crate) fn new(call: Entered, hold: Arc<Hold>, strays: Option<Vec<Arc<dyn Route>>>) -> LockGuard {
+    pub(crate) fn new(call: Entered, hold: Arc<Hold>, strays: Strays) -> LockGuard {
         LockGuard { lease: Lease { hold }, strays, freed: false, call }
     }
 
@@ -114,8 +115,9 @@ impl Drop for LockGuard {
                 watchdog.free(hold);
             }
         }
-        if let Some(routes) = self.strays.take() {
-            watchdog.free_stray(hold, routes);
+        let strays = std::mem::take(&mut self.strays);
+        if strays.requests > 0 {
+            watchdog.free_strays(hold, strays);
         }
     }
 }

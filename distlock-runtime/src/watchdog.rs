@@ -17,7 +17,8 @@ use tokio::time::Timeout;
 
 use self::reclaim::Reclaim;
 use self::thread::Shared;
-use crate::backend::{Backend, BackendError, Route};
+use crate::acquire::Strays;
+use crate::backend::{Backend, BackendError};
 use crate::clock::Time;
 use crate::hold::Hold;
 use crate::lease::Progress;
@@ -87,14 +88,14 @@ impl Watchdog {
         self.shared.reclaim(Reclaim::held(hold.clone()));
     }
 
-    /// Frees the key if one of the attempts of unknown outcome, which were sent along `routes`, has set it or still sets it.
-    pub(crate) fn free_stray(&self, hold: &Arc<Hold>, routes: Vec<Arc<dyn Route>>) {
+    /// Frees the key if one of the requests of unknown outcome has set it or still sets it.
+    pub(crate) fn free_strays(&self, hold: &Arc<Hold>, strays: Strays) {
         // With several ways open, none of them can prove that nothing comes along another.
-        if routes.len() != 1 {
-            self.shared.reclaim(Reclaim::stray(hold.clone(), None));
+        if strays.routes.len() != 1 {
+            self.shared.reclaim(Reclaim::stray(hold.clone(), None, strays.requests));
         }
-        for route in routes {
-            self.shared.reclaim(Reclaim::stray(hold.clone(), Some(route)));
+        for route in strays.routes {
+            self.shared.reclaim(Reclaim::stray(hold.clone(), Some(route), strays.requests));
         }
     }
 
@@ -107,7 +108,7 @@ impl Watchdog {
         held
     }
 
-    /// Returns once no key waits to be freed.
+    /// Returns once no key is known that waits to be freed. What may still come to be there goes on being looked for.
     pub(crate) async fn settled(&self) {
         loop {
             let mut settled = std::pin::pin!(self.shared.settled.notified());

@@ -1,12 +1,14 @@
 //! Losing a lock: what is a loss, what isn't, and that the body stops before anybody else can begin.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager, LostReason, OnLost, distributed_lock};
 
-use crate::calls::{Body, Call, FOR_EVER, Failure, connect, is_freed, redis_key, sees_renewals};
+use crate::calls::{Body, Call, FOR_EVER, Failure, connect, is_freed, redis_key, sees_renewals, warm_up};
 use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip};
+use crate::harness::proxy::{Proxy, Trip, Way};
 use crate::harness::server::Server;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -206,4 +208,52 @@ async fn remaining_knows_of_max_hold() {
     tokio::time::sleep(Duration::from_millis(1500)).await; // 500 ms before the end
     let remaining = guard.lease().remaining();
     assert!(remaining <= Duration::from_millis(500), "{remaining:?} are said to remain of the last 500 ms");
+}
+
+/// The same on a real server and a link that lets the replies through just when leases end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_lease_that_ends_is_told_of_also_when_answers_come_at_its_very_end() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let manager = connect(&link.url()).await;
+    warm_up(&manager).await;
+    let mut silent = 0;
+    for round in 0..2 {
+        let told = Arc::new(AtomicUsize::new(0));
+        let begin = Instant::now();
+        let mut acquiring = tokio::task::JoinSet::new();
+        for number in 0..600 {
+            let manager = manager.clone();
+            acquiring.spawn(async move {
+                manager.lock(format!("{round}/{number}")).ttl(Duration::from_secs(1)).acquire().await.unwrap()
+            });
+        }
+        let guards = acquiring.join_all().await;
+        link.hold(Way::Replies);
+        let mut waiting = Vec::new();
+        for guard in &guards {
+            let (lease, told) = (guard.lease().clone(), told.clone());
+            waiting.push(tokio::spawn(async move {
+                lease.lost().await;
+                told.fetch_add(1, Ordering::SeqCst);
+            }));
+        }
+        // The moment is the fault: at the end of the leases.
+        tokio::time::sleep_until((begin + Duration::from_secs(1)).into()).await;
+        link.pass();
+        tokio::time::sleep(Duration::from_secs(2)).await; // for the losses to be told
+        // `remaining` looks without touching.
+        let untold = guards
+            .iter()
+            .zip(&waiting)
+            .filter(|(guard, wait)| guard.lease().remaining().is_zero() && !wait.is_finished());
+        let untold = untold.count();
+        silent += untold;
+        for wait in waiting {
+            wait.abort();
+        }
+        drop(guards);
+        eventually("the server to be empty", async || server.dbsize().await == 0).await;
+    }
+    assert_eq!(silent, 0, "leases are over and nobody who waits for that was told, a second later");
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::LockManager;
 use distlock::backend::{
     Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, MemoryBackend, Released, Renewed, Route,
 };
+use distlock::{LockManager, LostReason};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk};
 use crate::harness::eventually::eventually;
@@ -22,6 +22,9 @@ enum Fault {
     Panics,
     /// Has no answers for a batch, the first two times.
     NoAnswers,
+    /// Has the answer to the first renewal when the watchdog's thread stands still until the lease is over, as a paused
+    /// process does.
+    HeldUp,
 }
 
 #[derive(Debug)]
@@ -36,7 +39,7 @@ impl Odd {
     fn answers(&self) -> bool {
         let first_two = self.batches.fetch_add(1, Ordering::SeqCst) < 2;
         match self.fault {
-            Fault::LateGrant => true,
+            Fault::LateGrant | Fault::HeldUp => true,
             Fault::Panics if first_two => panic!("the backend panics, as this test wants it to"),
             Fault::Panics | Fault::NoAnswers => !first_two,
         }
@@ -69,7 +72,15 @@ impl Backend for Odd {
     }
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
-        Box::pin(async move { if self.answers() { self.memory.renew(entries).await } else { Vec::new() } })
+        Box::pin(async move {
+            let first = self.batches.load(Ordering::SeqCst) == 0;
+            let answers = if self.answers() { self.memory.renew(entries).await } else { Vec::new() };
+            if self.fault == Fault::HeldUp && first {
+                // The fault.
+                std::thread::sleep(entries[0].ttl);
+            }
+            answers
+        })
     }
 
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
@@ -124,4 +135,12 @@ async fn a_backend_that_panics_costs_a_try() {
 #[tokio::test]
 async fn a_backend_that_answers_too_few_costs_a_try() {
     is_kept_and_freed_all_the_same(Fault::NoAnswers).await;
+}
+
+/// The extension is refused, since the lease is over by then; and that is told, though the lock has left the schedule.
+#[tokio::test]
+async fn an_extension_that_comes_too_late_ends_the_call() {
+    let (manager, _) = manager(Fault::HeldUp).await;
+    let call = Call::holding(&manager, "k", Duration::from_millis(900)).await;
+    assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Expired);
 }

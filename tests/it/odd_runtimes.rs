@@ -154,3 +154,77 @@ fn a_busy_lock_outside_of_a_runtime_does_not_panic() {
         shutdown.is_err()
     );
 }
+
+/// `Connections::ensure_slot`: of two threads of a runtime that make its slot at once, the loser's sentry ends, and its
+/// `Leaver` takes away the winner's slot, since it goes by the runtime's id.
+#[tokio::test]
+async fn the_first_calls_of_another_runtime_may_come_at_once() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    warm_up(&manager).await;
+    let (mut failed, mut most, mut rounds_with_more) = (Vec::new(), 0, 0);
+    for round in 0..20 {
+        let before = server.connections_received().await;
+        let theirs = manager.clone();
+        let (errors, runtime) = tokio::task::spawn_blocking(move || {
+            let runtime = Builder::new_multi_thread().worker_threads(8).enable_all().build().unwrap();
+            let errors = std::thread::scope(|_| {
+                runtime.block_on(async {
+                    let barrier = Arc::new(std::sync::Barrier::new(8));
+                    let mut calls = tokio::task::JoinSet::new();
+                    for number in 0..8 {
+                        let (manager, barrier) = (theirs.clone(), barrier.clone());
+                        calls.spawn(async move {
+                            // All at once, one on each thread.
+                            barrier.wait();
+                            match manager.lock(format!("{round}/{number}")).acquire().await {
+                                Ok(guard) => guard.release().await.err(),
+                                Err(error) => Some(error),
+                            }
+                        });
+                    }
+                    calls.join_all().await.into_iter().flatten().map(|error| error.to_string()).collect::<Vec<_>>()
+                })
+            });
+            (errors, runtime)
+        })
+        .await
+        .unwrap();
+        // Each look of ours is a connection too: the one of the first look is counted in it, the one of the second as well.
+        let made = server.connections_received().await - before - 1;
+        most = most.max(made);
+        rounds_with_more += u32::from(made > 1);
+        failed.extend(errors);
+        tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+    }
+    assert!(failed.is_empty(), "{} calls of 160 failed on a sound server: {}", failed.len(), failed[0]);
+    assert_eq!(rounds_with_more, 0, "up to {most} connections for one runtime");
+}
+
+/// Runtimes that end leave no connection.
+#[tokio::test]
+async fn runtimes_that_end_leave_no_connections() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    for round in 0..40 {
+        let theirs = manager.clone();
+        tokio::task::spawn_blocking(move || {
+            let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            for number in 0..4 {
+                let request = theirs.lock(format!("{round}/{number}"));
+                runtime.spawn(async move { drop(request.acquire().await) });
+            }
+            std::thread::sleep(Duration::from_micros(round * 50)); // runtimes that end at every point of connecting
+            runtime.shutdown_background();
+        })
+        .await
+        .unwrap();
+    }
+    let clients = async || {
+        let info = server.info("clients").await.unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix("connected_clients:").map(str::to_owned)).unwrap();
+        line.parse::<u32>().unwrap()
+    };
+    eventually("all but three connections to be closed", async || clients().await <= 3).await;
+    eventually("all keys to be freed", async || server.dbsize().await == 0).await;
+}

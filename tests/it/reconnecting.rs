@@ -1,9 +1,10 @@
 //! Connections that break, get stuck, are slow to make, or lead to a server that is none to ask.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use distlock::{Backoff, LockManager};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -162,4 +163,127 @@ async fn a_demoted_server_is_not_met_by_a_storm_of_connections() {
     let seconds = begin.elapsed().as_secs() + 1;
     // A server that refuses is asked at most every 25 ms.
     assert!(made < 40 * seconds, "{made} connections in {seconds} s, for {calls} calls of 4 attempts");
+}
+
+/// A proxy that, of the connection on which the key `{late}` is first asked for, loses all replies; holds the second
+/// request for it for 300 ms, then breaks the client's side, and delivers that request and nothing that came later.
+async fn proxy_that_delivers_the_second_request_late(server: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (server, seen) = (server.clone(), seen.clone());
+            tokio::spawn(async move {
+                let server = TcpStream::connect(server).await.unwrap();
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let deaf = Arc::new(AtomicBool::new(false));
+                let lost = deaf.clone();
+                let replies = tokio::spawn(async move {
+                    let mut buffer = vec![0; 16 * 1024];
+                    while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
+                        if !lost.load(Ordering::SeqCst) {
+                            to_client.write_all(&buffer[..length]).await.unwrap();
+                        }
+                    }
+                });
+                let mut buffer = vec![0; 16 * 1024];
+                loop {
+                    let Ok(length @ 1..) = from_client.read(&mut buffer).await else { return };
+                    let text = String::from_utf8_lossy(&buffer[..length]).to_string();
+                    if text.contains("{late}") {
+                        let before = seen.load(Ordering::SeqCst);
+                        if before == 0 {
+                            seen.store(1, Ordering::SeqCst);
+                            deaf.store(true, Ordering::SeqCst);
+                        } else if before == 1 {
+                            seen.store(2, Ordering::SeqCst);
+                            // The request is late: that is the fault.
+                            tokio::time::sleep(Duration::from_millis(300)).await;
+                            replies.abort();
+                            drop(from_client);
+                            to_server.write_all(&buffer[..length]).await.unwrap();
+                            // The connection to the server stays open for longer than the server needs.
+                            tokio::time::sleep(Duration::from_secs(1)).await;
+                            return;
+                        }
+                    }
+                    to_server.write_all(&buffer[..length]).await.unwrap();
+                }
+            });
+        }
+    });
+    format!("redis://{address}")
+}
+
+/// `Reclaim::answered`: "freed" is taken for the end of a stray, but a call may have had several requests of unknown
+/// outcome: what was freed is what the first one set, and the second one sets the key again.
+#[tokio::test]
+async fn a_second_stray_request_is_freed_too() {
+    let server = Server::start().await;
+    let url = proxy_that_delivers_the_second_request_late(server.address()).await;
+    let manager = LockManager::builder().url(url).command_timeout(Duration::from_millis(300)).build().await.unwrap();
+    warm_up(&manager).await;
+    let request = manager
+        .lock("late")
+        .ttl(FOR_EVER)
+        .retry(1)
+        .backoff(Backoff::new(Duration::from_millis(5), Duration::from_millis(5)).unwrap());
+    // The first try times out after 300 ms; the caller gives up while the second one is on its way.
+    let outcome = tokio::time::timeout(Duration::from_millis(400), request.acquire()).await;
+    assert!(outcome.is_err(), "{outcome:?}");
+    // Well past the late delivery at about 600 ms after the start.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let begin = Instant::now();
+    while server.exists(&redis_key("late")).await {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "the key stays, for {} ms",
+            server.pttl(&redis_key("late")).await
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await; // between two looks
+    }
+}
+
+/// `PATIENCE`: a connection that falls silent is given up only after half a second, which is more than a lease of up to
+/// about 1.2 s has left; the server can be reached over a new one all the time.
+async fn survives_a_silent_connection(ttl: Duration) -> Result<(), String> {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let manager = connect(&link.url()).await;
+    let guard = manager.lock("k").ttl(ttl).acquire().await.unwrap();
+    sees_renewals(&server, "k", 2).await;
+    link.arm("{k}", 0, Trip::Silence);
+    link.tripped(1).await;
+    tokio::time::sleep(ttl * 3).await; // several ttls
+    guard.lease().ensure_held().map_err(|why| format!("{ttl:?}: {why}"))
+}
+
+#[tokio::test]
+async fn one_silent_connection_does_not_lose_a_short_lease() {
+    let mut lost = Vec::new();
+    for ttl in [600, 900, 1_000, 1_200, 1_500, 2_000, 3_000] {
+        lost.extend(survives_a_silent_connection(Duration::from_millis(ttl)).await.err());
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+}
+
+/// `dial::Unreachable::until`: a failure stands for 25 to 75 ms and is handed to all tries in that time, so that a single
+/// connection that is reset uses up all tries of a call with short pauses: three of the four never ask anybody.
+#[tokio::test]
+async fn one_failed_connection_does_not_use_up_all_tries() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let manager = connect(&link.url()).await;
+    warm_up(&manager).await;
+    // All connections end; of the new ones, the first is reset, and all others are sound.
+    link.arm("hello", 0, Trip::Reset);
+    link.reset();
+    tokio::time::sleep(Duration::from_millis(50)).await; // the client notices
+    let before = link.connections();
+    let backoff = Backoff::new(Duration::from_millis(4), Duration::from_millis(4)).unwrap();
+    let outcome = manager.lock("k").retry(3).backoff(backoff).acquire().await;
+    let made = link.connections() - before;
+    assert!(outcome.is_ok(), "four attempts over {made} connection(s): {outcome:?}");
 }

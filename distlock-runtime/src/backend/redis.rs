@@ -80,9 +80,9 @@ impl RedisBackend {
     }
 
     async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
-        let patience = entries.iter().map(|entry| entry.timeout).min().unwrap_or_default();
-        match self.connections.get(patience).await {
-            Ok(live) => live.call_all(lua, entries).await,
+        let (begin, timeout) = (Time::now(), entries.iter().map(|entry| entry.timeout).min().unwrap_or_default());
+        match self.connections.get(timeout).await {
+            Ok(live) => live.call_all(lua, entries, begin, timeout).await,
             Err(error) => entries.iter().map(|_| Err(BackendError::passing(error.to_string()))).collect(),
         }
     }

@@ -52,6 +52,8 @@ impl Renewals {
         };
         self.shared.lock().schedule.answered(hold, verdict, self.sent, Time::now());
         match answer {
+            // An extension that comes too late extends nothing, and then nobody else is left to notice.
+            Ok(Renewed::Extended) if hold.check().is_err() => {}
             Ok(Renewed::Extended) => events::renewed(hold),
             Ok(Renewed::NotHeld) => drop(hold.lose(LostReason::Gone)),
             Err(error) => events::renewal_failed(hold, &error),
@@ -159,8 +161,8 @@ async fn release_both_ways(
         if let Some(Poll::Ready(mut answers)) = across.as_mut().map(|across| across.as_mut().poll(cx)) {
             across = None;
             match answers.pop() {
-                Some(Ok(Released::Freed)) => return Poll::Ready((Ok(Released::Freed), false)),
-                Some(Ok(Released::NotHeld)) => second_best = Some(Ok(Released::NotHeld)),
+                // That frees what is there now. Only along the way it is sure that nothing follows.
+                Some(Ok(released)) => second_best = Some(Ok(released)),
                 Some(Err(error)) => second_best = second_best.take().or(Some(Err(error))),
                 None => {}
             }

@@ -5,19 +5,24 @@ use crate::backend::{BackendError, Released, Route};
 use crate::clock::Time;
 use crate::hold::Hold;
 
+/// For how long a request that had no answer is thought to be still under way, counted from when the server answers again.
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+
 /// A key that has to be freed, if our token stands under it.
 pub(super) struct Reclaim {
     pub(super) hold: Arc<Hold>,
-    /// The way that an attempt of unknown outcome was sent. A release that is queued behind it can't miss.
+    /// The way that requests of unknown outcome were sent. A release that is queued behind them can't miss.
     pub(super) route: Option<Arc<dyn Route>>,
-    /// Whether a request may still be under way that would set the key.
-    stray: bool,
+    /// How many requests may still be under way that would set the key.
+    strays: u32,
     /// After this the server frees the key by itself.
+    expired: Time,
+    /// Until when strays are looked for where the server says that the key is not there.
     until: Time,
-    /// How many answers in a row were of the last one's kind.
     streak: Streak,
 }
 
+/// How many answers in a row were of the last one's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Streak {
     Unanswered(u32),
@@ -27,18 +32,23 @@ enum Streak {
 impl Reclaim {
     /// For a lock that was held: once the server answers, the key is free.
     pub(super) fn held(hold: Arc<Hold>) -> Reclaim {
-        Reclaim::new(hold, None, false)
+        Reclaim::new(hold, None, 0)
     }
 
-    /// For attempts whose outcome is unknown. That the key is not there yet proves nothing, unless the answer came along
-    /// the `route` that the attempts took.
-    pub(super) fn stray(hold: Arc<Hold>, route: Option<Arc<dyn Route>>) -> Reclaim {
-        Reclaim::new(hold, route, true)
+    /// For so many requests of unknown outcome. That the key is not there yet proves nothing, unless the answer came along
+    /// the `route` that they took.
+    pub(super) fn stray(hold: Arc<Hold>, route: Option<Arc<dyn Route>>, requests: u32) -> Reclaim {
+        Reclaim::new(hold, route, requests)
     }
 
-    fn new(hold: Arc<Hold>, route: Option<Arc<dyn Route>>, stray: bool) -> Reclaim {
-        let until = Time::now().saturating_add(hold.terms.ttl);
-        Reclaim { hold, route, stray, until, streak: Streak::Unanswered(0) }
+    fn new(hold: Arc<Hold>, route: Option<Arc<dyn Route>>, strays: u32) -> Reclaim {
+        let expired = Time::now().saturating_add(hold.terms.ttl);
+        Reclaim { hold, route, strays, expired, until: expired, streak: Streak::Unanswered(0) }
+    }
+
+    /// Whether the key may be there now, as far as is known, and not only come to be there.
+    pub(super) fn is_urgent(&self) -> bool {
+        matches!(self.streak, Streak::Unanswered(_))
     }
 
     /// Takes in an answer, known at `now`, and says what follows. It came `by_route` if it proves that nothing which was
@@ -47,15 +57,26 @@ impl Reclaim {
         // A way that is cut stays cut, and one that is stuck is not the only one.
         self.route = None;
         self.streak = match (answer, self.streak) {
-            (Ok(Released::Freed), _) => return Next::Done,
-            (Ok(Released::NotHeld), _) if by_route || !self.stray => return Next::Done,
+            (Ok(_), _) if by_route || self.strays == 0 => return Next::Done,
+            (Ok(Released::Freed), _) if self.strays == 1 => return Next::Done,
+            (Ok(Released::Freed), _) => {
+                self.strays -= 1;
+                self.met(now)
+            }
             (Ok(Released::NotHeld), Streak::NotHeld(n)) => Streak::NotHeld(n.saturating_add(1)),
-            (Ok(Released::NotHeld), Streak::Unanswered(_)) => Streak::NotHeld(0),
+            (Ok(Released::NotHeld), Streak::Unanswered(_)) => self.met(now),
             (Err(_), Streak::Unanswered(n)) => Streak::Unanswered(n.saturating_add(1)),
             (Err(_), Streak::NotHeld(_)) => Streak::Unanswered(0),
         };
         let at = now.saturating_add(self.streak.pause(self.hold.terms.ttl));
-        if at > self.until { Next::GivenUp } else { Next::At(at) }
+        let until = if self.is_urgent() { self.expired } else { self.until };
+        if at > until { Next::GivenUp } else { Next::At(at) }
+    }
+
+    /// The server answers, from now on.
+    fn met(&mut self, now: Time) -> Streak {
+        self.until = self.expired.min(now.saturating_add(LONGEST_DELAY));
+        Streak::NotHeld(0)
     }
 }
 

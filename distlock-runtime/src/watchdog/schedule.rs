@@ -51,7 +51,8 @@ impl Schedule {
         self.leases.remove(&(Time::from_nanos(due), id(hold))).map(|watched| watched.progress)
     }
 
-    /// Takes in the answer to a renewal. Locks that have ended meanwhile are passed over.
+    /// Takes in the answer to a renewal. Locks that have ended meanwhile are passed over. An extension that comes when the
+    /// lease is over ends the watch, and the caller has to see to it that the loss is told.
     pub(super) fn answered(&mut self, hold: &Arc<Hold>, answer: Answer, sent: Time, now: Time) {
         let Some(mut progress) = self.unwatch(hold) else { return };
         progress.answered(answer, sent, now, &hold.terms, fastrand::f64());
@@ -118,6 +119,10 @@ impl Schedule {
         let lease = self.leases.first_key_value().map(|((at, _), _)| *at);
         let reclaim = self.reclaims.first_key_value().map(|((at, _), _)| *at);
         lease.into_iter().chain(reclaim).min().unwrap_or(Time::FAR_FUTURE)
+    }
+
+    pub(super) fn has_urgent_reclaims(&self) -> bool {
+        self.reclaims.values().any(Reclaim::is_urgent)
     }
 
     pub(super) fn has_reclaims(&self) -> bool {

@@ -34,7 +34,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn is_settled(&self) -> bool {
-        self.releasing == 0 && !self.schedule.has_reclaims()
+        self.releasing == 0 && !self.schedule.has_urgent_reclaims()
     }
 }
 
@@ -73,7 +73,7 @@ impl Shared {
     /// What is due, and when the thread has to look again; nothing once the manager is gone and all keys are free.
     fn take_due(&self) -> Option<(Work, Time)> {
         let mut state = self.lock();
-        if state.ending && state.is_settled() {
+        if state.ending && state.is_settled() && !state.schedule.has_reclaims() {
             return None;
         }
         let work = state.schedule.take_due(Time::now());

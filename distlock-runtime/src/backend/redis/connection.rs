@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -9,7 +10,6 @@ use tokio::task::AbortHandle;
 use super::dial::{Dialer, Outcome};
 use super::live::{Live, Site};
 use crate::backend::BackendError;
-use crate::clock::Time;
 
 /// The connections to one server: one for each Tokio runtime that asks.
 ///
@@ -22,6 +22,8 @@ pub(super) struct Connections {
 
 /// One runtime's place for its connection.
 struct Slot {
+    /// No two slots have the same, also where two threads make one for the same runtime.
+    number: u64,
     id: runtime::Id,
     /// The latest attempt to connect, and with it the connection that it made.
     attempt: Option<Attempt>,
@@ -83,8 +85,8 @@ impl Connections {
         }
     }
 
-    /// Joins the attempt that is under way or has just failed, or starts one: whoever needs it, there is one at a time.
-    /// Nothing if the runtime is ending.
+    /// Joins the attempt that is under way, or starts one: whoever needs it, there is one at a time. Nothing if the runtime
+    /// is ending.
     fn join_attempt(self: &Arc<Self>, runtime: &Handle) -> Option<Attempt> {
         self.ensure_slot(runtime);
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +96,8 @@ impl Connections {
         }
         let (outcome, attempt) = watch::channel(None);
         let connections = self.clone();
-        runtime.spawn(async move { outcome.send_replace(Some(connections.dialer.dial().await)) });
+        let again = slot.attempt.is_some();
+        runtime.spawn(async move { outcome.send_replace(Some(connections.dialer.dial(again).await)) });
         slot.attempt = Some(attempt.clone());
         Some(attempt)
     }
@@ -114,25 +117,25 @@ impl Connections {
     }
 }
 
-/// Whether there is nothing better than this attempt. A failure stands for a moment, so that a server that comes back is
-/// met by few connections and not by a storm.
+/// Whether this attempt is under way, or has made a connection that works.
 fn is_current(attempt: &Attempt) -> bool {
     match &*attempt.borrow() {
         None => attempt.has_changed().is_ok(),
         Some(Ok(live)) => !live.is_broken(),
-        Some(Err(unreachable)) => Time::now() < unreachable.until,
+        Some(Err(_)) => false,
     }
 }
 
 impl Slot {
     fn new(runtime: &Handle, connections: Weak<Connections>) -> Slot {
-        let id = runtime.id();
-        let leaver = Leaver { connections, id };
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let leaver = Leaver { connections, number };
         let sentry = runtime.spawn(async move {
             let _leaver = leaver;
             std::future::pending::<()>().await;
         });
-        Slot { id, attempt: None, sentry: sentry.abort_handle() }
+        Slot { number, id: runtime.id(), attempt: None, sentry: sentry.abort_handle() }
     }
 }
 
@@ -145,7 +148,7 @@ impl Drop for Slot {
 /// Takes a runtime's slot away when it is dropped, which the runtime does with all its tasks when it ends.
 struct Leaver {
     connections: Weak<Connections>,
-    id: runtime::Id,
+    number: u64,
 }
 
 impl Drop for Leaver {
@@ -153,7 +156,7 @@ impl Drop for Leaver {
         let Some(connections) = self.connections.upgrade() else { return };
         let left = {
             let mut slots = connections.slots.write().unwrap_or_else(PoisonError::into_inner);
-            slots.extract_if(.., |slot| slot.id == self.id).collect::<Vec<_>>()
+            slots.extract_if(.., |slot| slot.number == self.number).collect::<Vec<_>>()
         };
         // What it drops may have more to do than is good under a lock.
         drop(left);

@@ -9,7 +9,6 @@ use tokio::time::{Instant, timeout_at};
 use super::errors::explain_connect;
 use super::live::{Live, Site};
 use crate::backend::BackendError;
-use crate::clock::Time;
 
 /// Makes connections.
 #[derive(Clone)]
@@ -23,14 +22,7 @@ pub(super) type Outcome = Result<Arc<Live>, Unreachable>;
 
 /// Why there is no connection.
 #[derive(Clone)]
-pub(super) struct Unreachable {
-    why: Why,
-    /// Until then nobody tries again.
-    pub(super) until: Time,
-}
-
-#[derive(Clone)]
-enum Why {
+pub(super) enum Unreachable {
     Failed(RedisError),
     TimedOut(Duration),
 }
@@ -47,7 +39,12 @@ impl Dialer {
 
     /// Connects within the connect timeout. If that takes long, further tries are begun beside the first, and whichever
     /// ends first counts: one that got stuck, perhaps by a single lost packet, is no reason for a lease to run out.
-    pub(super) async fn dial(&self) -> Outcome {
+    ///
+    /// Where there was an attempt before, this waits a little first: a server that is no good is not met by a storm.
+    pub(super) async fn dial(&self, again: bool) -> Outcome {
+        if again {
+            tokio::time::sleep(self.pause()).await;
+        }
         let deadline = Instant::now() + self.connect_timeout;
         let stagger = self.connect_timeout / 8;
         let mut tries = JoinSet::new();
@@ -56,13 +53,18 @@ impl Dialer {
             tries.spawn(async move { dialer.open().await });
             match timeout_at(deadline.min(Instant::now() + stagger), tries.join_next()).await {
                 Ok(Some(Ok(Ok(live)))) => return Ok(live),
-                Ok(Some(Ok(Err(error)))) => return Err(Unreachable::new(Why::Failed(error))),
+                Ok(Some(Ok(Err(error)))) => return Err(Unreachable::Failed(error)),
                 Err(_) if Instant::now() < deadline => {}
                 Ok(None | Some(Err(_))) | Err(_) => {
-                    return Err(Unreachable::new(Why::TimedOut(self.connect_timeout)));
+                    return Err(Unreachable::TimedOut(self.connect_timeout));
                 }
             }
         }
+    }
+
+    /// From 20 to 50 ms, but a small part of the connect timeout if that is short.
+    fn pause(&self) -> Duration {
+        Duration::from_millis(fastrand::u64(20..50)).min(self.connect_timeout / 8)
     }
 
     async fn open(&self) -> Result<Arc<Live>, RedisError> {
@@ -89,15 +91,10 @@ fn end_watcher(broken: &Arc<AtomicBool>) -> impl Fn(PushInfo) -> Result<(), redi
 }
 
 impl Unreachable {
-    fn new(why: Why) -> Unreachable {
-        let pause = Duration::from_millis(fastrand::u64(25..75));
-        Unreachable { why, until: Time::now().saturating_add(pause) }
-    }
-
     pub(super) fn explain(self, address: &str) -> BackendError {
-        match self.why {
-            Why::Failed(error) => explain_connect(error, address),
-            Why::TimedOut(time) => {
+        match self {
+            Unreachable::Failed(error) => explain_connect(error, address),
+            Unreachable::TimedOut(time) => {
                 BackendError::passing(format!("{address} could not be connected to within {time:?}"))
             }
         }

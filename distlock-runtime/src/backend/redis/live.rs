@@ -12,8 +12,8 @@ use crate::backend::{Acquired, BackendError, BoxFuture, Entry, Released, Route};
 use crate::clock::Time;
 use crate::key::encode_hash_tag;
 
-/// For how long a connection may leave commands unanswered before new ones go over another. A single short timeout says
-/// more about the command's ttl than about the connection.
+/// For how long a connection may leave commands unanswered, at most, before new ones go over another. Commands with a
+/// shorter timeout, whose leases are short, have no time to wait for that.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How old a connection is at least that is given up because its server turned out to be no primary.
@@ -99,20 +99,27 @@ impl Live {
         Ok(if self.is_one(&answer)? { Released::Freed } else { Released::NotHeld })
     }
 
-    /// Runs a script that answers 1 or 0 on each entry, all in one go.
-    pub(super) async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
+    /// Runs a script that answers 1 or 0 on each entry, all in one go, and within the timeout of something that began at
+    /// `begin`.
+    pub(super) async fn call_all(
+        &self,
+        lua: &Lua,
+        entries: &[Entry<'_>],
+        begin: Time,
+        timeout: Duration,
+    ) -> Vec<Result<bool, BackendError>> {
         let names: Vec<_> = entries.iter().map(|entry| self.name(entry.key)).collect();
-        let timeout = entries.iter().map(|entry| entry.timeout).min().unwrap_or_default();
+        let left = || timeout.saturating_sub(Time::now().saturating_since(begin));
         let pipeline = |call: &dyn Fn(&str, &Entry<'_>) -> Cmd| {
             names.iter().zip(entries).fold(redis::pipe(), |mut pipeline, (name, entry)| {
                 pipeline.add_command(call(name, entry));
                 pipeline
             })
         };
-        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry)), timeout).await;
+        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry)), left()).await;
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
             // None of ours does harm twice, so all are sent again.
-            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), timeout).await;
+            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), left()).await;
         }
         match answers {
             Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
@@ -167,7 +174,7 @@ impl Live {
     /// be dead without the kernel having noticed. It still delivers what it can, but new commands go elsewhere.
     fn judge(&self, error: Option<&RedisError>, timeout: Duration) {
         let broken = match error {
-            Some(error) if error.is_timeout() => self.silent_for(timeout) >= PATIENCE,
+            Some(error) if error.is_timeout() => self.silent_for(timeout) >= PATIENCE.min(timeout),
             Some(error) if spoils_connection(error) => true,
             // A server that is no primary may have stopped being one: then there is another to connect to. But it is asked
             // in vain again and again while there is none.
