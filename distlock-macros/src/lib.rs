@@ -8,6 +8,7 @@ mod names;
 mod suggest;
 mod mistakes;
 mod function;
+mod returning;
 mod check;
 mod key;
 mod template;
@@ -19,9 +20,12 @@ mod mentions;
 mod erase;
 
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 
 use crate::args::Args;
+use crate::check::Spec;
 use crate::function::Function;
+use crate::mistakes::Mistakes;
 
 /// Makes the body of an async function a critical section across processes and machines.
 ///
@@ -121,17 +125,36 @@ pub fn distributed_lock(args: proc_macro::TokenStream, item: proc_macro::TokenSt
 
 /// What was written stays, also if it can't be locked, so that one mistake is one error.
 fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
-    lock(args, item.clone()).unwrap_or_else(|error| {
+    let failed = |error: syn::Error, item: TokenStream| {
         let mut tokens = error.into_compile_error();
         tokens.extend(item);
         tokens
-    })
+    };
+    let mut function: Function = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => return failed(error, item),
+    };
+    let lower = function.take_locks();
+    // The attributes below this one are judged here, and so must not be left to be judged again.
+    let kept = if lower.is_empty() { item } else { function.to_token_stream() };
+    match check(args, lower, &function) {
+        Ok((spec, lower)) => expand::expand(function, &spec, &lower),
+        Err(error) => failed(error, kept),
+    }
 }
 
-fn lock(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let function: Function = syn::parse2(item)?;
-    let spec = check::check(Args::read(args), &function)?;
-    Ok(expand::expand(function, &spec))
+/// Judges this attribute and those below it.
+fn check(args: TokenStream, lower: Vec<TokenStream>, function: &Function) -> syn::Result<(Spec, Vec<Spec>)> {
+    let check = |args| check::check(Args::read(args), function);
+    let mut mistakes = Mistakes::default();
+    let lower = lower.into_iter().filter_map(|args| check(args).map_err(|error| mistakes.push(error)).ok()).collect();
+    match check(args) {
+        Ok(spec) => mistakes.or((spec, lower)),
+        Err(mut error) => {
+            error.extend(mistakes.or(()).err());
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

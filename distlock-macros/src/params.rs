@@ -8,6 +8,7 @@ use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature};
 use crate::mentions::Mentions;
 
 /// A parameter other than `self`.
+#[derive(Clone)]
 pub(crate) struct Param {
     /// Those of its attributes that matter for a `let`.
     attrs: Vec<Attribute>,
@@ -42,6 +43,16 @@ fn name(position: usize, typed: &mut PatType) -> Param {
         Pat::Ident(PatIdent { attrs: Vec::new(), by_ref: None, mutability: None, ident: ident.clone(), subpat: None });
     let pat = std::mem::replace(&mut *typed.pat, named);
     Param { attrs, ident, pat }
+}
+
+/// The parameters with the patterns that stand in the body for some of the names in the signature.
+pub(crate) fn seen(params: &[Param], hidden: &[(Ident, Pat)]) -> Vec<Param> {
+    let seen = params.iter().map(|param| {
+        let pattern = hidden.iter().find(|(name, _)| matches!(&param.pat, Pat::Ident(pat) if pat.ident == *name));
+        let pat = pattern.map_or(&param.pat, |(_, pattern)| pattern).clone();
+        Param { pat, ..param.clone() }
+    });
+    seen.collect()
 }
 
 /// The name of `id` or `mut id`. A leading `_` says that the name won't be used, which moving it would belie; and
