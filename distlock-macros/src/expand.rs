@@ -175,9 +175,13 @@ fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], pla
 /// a closure, since a `return` in it would get past the lock.
 fn begin(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], place: Span) -> TokenStream {
     let Function { sig, brace, body, .. } = function;
-    let moves = params::move_all(sig, params, &all_mentions(spec, lower));
+    let mentions = all_mentions(spec, lower);
+    let moves = params::move_all(sig, params, &mentions);
+    let body = returning::touch(sig, body.clone(), &mentions);
+    // With an item in them, the user's braces aren't called unnecessary.
+    let item = quote_spanned!(Span::mixed_site()=> const _: () = (););
     let mut block = TokenStream::new();
-    brace.surround(&mut block, |tokens| tokens.extend(body.clone()));
+    brace.surround(&mut block, |tokens| tokens.extend(quote!(#item #body)));
     let output = (function.shape == Shape::Boxed).then(|| {
         let mut output = sig.output.clone();
         if let ReturnType::Type(_, ty) = &mut output {

@@ -3,11 +3,12 @@
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote_spanned};
 use syn::{
-    Expr, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment, ReturnType, Signature, Stmt, Type,
-    TypeParamBound,
+    Expr, ExprCall, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment, ReturnType, Signature, Stmt,
+    Type, TypeParamBound, parse_quote_spanned,
 };
 
 use crate::mentions::Mentions;
+use crate::params;
 
 /// How a function makes its future.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,44 +110,66 @@ fn is_future(path: &Path) -> Option<Option<&Type>> {
 //
 /// The patterns that `#[async_trait]` took out of the signature: those that were written are what the key may name.
 pub(crate) fn hidden_patterns(sig: &Signature, body: &TokenStream) -> Vec<(Ident, Pat)> {
-    let names = sig.inputs.iter().filter_map(|input| match input {
-        FnArg::Typed(typed) => match &*typed.pat {
-            Pat::Ident(pat) if pat.ident.to_string().starts_with("__arg") => Some(&pat.ident),
-            _ => None,
-        },
-        FnArg::Receiver(_) => None,
-    });
-    let mut names = names.peekable();
-    if names.peek().is_none() {
-        return Vec::new();
-    }
-    let locals = locals_of_boxed_block(body.clone()).unwrap_or_default();
-    let hidden = names.filter_map(|name| {
-        let local = locals.iter().find(|local| is_made_of(local, name))?;
+    let names: Vec<&Ident> = names(sig).filter(|name| name.to_string().starts_with("__arg")).collect();
+    let Some(call) = (!names.is_empty()).then(|| boxed_block(body)).flatten() else { return Vec::new() };
+    let Some(Expr::Async(block)) = call.args.first() else { return Vec::new() };
+    let hidden = names.into_iter().filter_map(|name| {
+        let local = block.block.stmts.iter().find_map(|stmt| binding_of(stmt, name))?;
         Some((name.clone(), local.pat.clone()))
     });
     hidden.collect()
 }
 
-/// The `let`s at the beginning of `..::pin(async move { .. })`.
-fn locals_of_boxed_block(body: TokenStream) -> Option<Vec<Local>> {
-    let Expr::Call(call) = syn::parse2(body).ok()? else { return None };
-    let Some(Expr::Async(block)) = call.args.first() else { return None };
-    let locals = block.block.stmts.iter().filter_map(|stmt| match stmt {
-        Stmt::Local(local) => Some(local.clone()),
-        _ => None,
-    });
-    Some(locals.collect())
+// Input:
+//     Box::pin(async move { let id = id; let __ret: Result<(), Error> = { .. }; __ret })      with `id` in the key
+//
+// Output:
+//     Box::pin(async move { let id = id; let _ = &id; let __ret: Result<(), Error> = { .. }; __ret })
+//
+/// Touches what the attribute's arguments mention, where `#[async_trait]` binds it once more: it is used.
+pub(crate) fn touch(sig: &Signature, body: TokenStream, mentions: &Mentions) -> TokenStream {
+    let Some(mut call) = boxed_block(&body) else { return body };
+    let Some(Expr::Async(block)) = call.args.first_mut() else { return body };
+    let mut stmts = Vec::new();
+    for stmt in std::mem::take(&mut block.block.stmts) {
+        let local = names(sig).find_map(|name| binding_of(&stmt, name));
+        let touched = local.map(|local| params::bindings(&local.pat)).unwrap_or_default();
+        stmts.push(stmt);
+        for name in touched.iter().filter(|name| mentions.contains(&name.to_string())) {
+            if !name.to_string().starts_with('_') {
+                stmts.push(parse_quote_spanned!(Span::mixed_site()=> let _ = &#name;));
+            }
+        }
+    }
+    block.block.stmts = stmts;
+    call.into_token_stream()
 }
 
-/// Whether it is `let pattern = name;` or `let pattern = { let name = name; name };`.
-fn is_made_of(local: &Local, name: &Ident) -> bool {
-    let Some(init) = &local.init else { return false };
-    let last = match &*init.expr {
+/// The parameters that are names.
+fn names(sig: &Signature) -> impl Iterator<Item = &Ident> {
+    sig.inputs.iter().filter_map(|input| match input {
+        FnArg::Typed(typed) => match &*typed.pat {
+            Pat::Ident(pat) => Some(&pat.ident),
+            _ => None,
+        },
+        FnArg::Receiver(_) => None,
+    })
+}
+
+/// `Box::pin(async move { .. })`, if that is all of the body.
+fn boxed_block(body: &TokenStream) -> Option<ExprCall> {
+    let Expr::Call(call) = syn::parse2(body.clone()).ok()? else { return None };
+    matches!(call.args.first(), Some(Expr::Async(_))).then_some(call)
+}
+
+/// `let pattern = name;` or `let pattern = { let name = name; name };`
+fn binding_of<'a>(stmt: &'a Stmt, name: &Ident) -> Option<&'a Local> {
+    let Stmt::Local(local) = stmt else { return None };
+    let last = match &*local.init.as_ref()?.expr {
         Expr::Block(block) => block.block.stmts.last().map(Stmt::to_token_stream),
         expr => Some(expr.to_token_stream()),
     };
-    last.is_some_and(|last| last.to_string() == name.to_string())
+    last.is_some_and(|last| last.to_string() == name.to_string()).then_some(local)
 }
 
 // Input:
