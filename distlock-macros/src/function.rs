@@ -1,6 +1,6 @@
 //! The annotated item: an async function, or one that returns a future, or the reason why it can't be locked.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Group, Ident, TokenStream, TokenTree};
 use quote::{ToTokens, TokenStreamExt};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -74,13 +74,23 @@ impl Function {
 
     /// The names that an argument of the attribute may use: what the parameters bind.
     pub(crate) fn names(&self) -> Vec<String> {
+        self.bindings().map(|name| name.to_string()).collect()
+    }
+
+    fn bindings(&self) -> impl Iterator<Item = Ident> {
         let patterns = self.sig.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(typed) => Some(&*typed.pat),
             FnArg::Receiver(_) => None,
         });
         let hidden = self.hidden.iter().map(|(_, pat)| pat);
-        let names = patterns.chain(hidden).flat_map(params::bindings);
-        names.map(|name| name.to_string()).collect()
+        patterns.chain(hidden).flat_map(params::bindings)
+    }
+
+    /// Makes words mean the parameters of the same names, also if the one comes out of a macro and the other does not.
+    pub(crate) fn resolve(&self, tokens: TokenStream) -> TokenStream {
+        let mut names: Vec<Ident> = self.bindings().collect();
+        names.extend(self.sig.receiver().map(|receiver| Ident::new("self", receiver.self_token.span)));
+        resolve(tokens, &names)
     }
 
     pub(crate) fn has_params(&self) -> bool {
@@ -96,6 +106,24 @@ impl Function {
     pub(crate) fn name(&self) -> Ident {
         self.sig.ident.unraw()
     }
+}
+
+fn resolve(tokens: TokenStream, names: &[Ident]) -> TokenStream {
+    let resolved = tokens.into_iter().map(|token| match token {
+        TokenTree::Ident(mut ident) => {
+            if let Some(name) = names.iter().find(|name| **name == ident) {
+                ident.set_span(ident.span().resolved_at(name.span()));
+            }
+            ident.into()
+        }
+        TokenTree::Group(group) => {
+            let mut new = Group::new(group.delimiter(), resolve(group.stream(), names));
+            new.set_span(group.span());
+            new.into()
+        }
+        token => token,
+    });
+    resolved.collect()
 }
 
 /// Inside the body it would be an attribute of an inner block, where none may be.

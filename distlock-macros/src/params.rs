@@ -145,7 +145,7 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
 }
 
 /// Those of the names that the compiler would call unused. The others must not be used behind the user's back.
-fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
+pub(crate) fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
     names.iter().filter(|name| !name.to_string().starts_with('_'))
 }
 

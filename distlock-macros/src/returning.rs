@@ -2,9 +2,10 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote_spanned};
+use syn::parse::Parser;
 use syn::{
-    Expr, ExprCall, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment, ReturnType, Signature, Stmt,
-    Type, TypeParamBound, parse_quote_spanned,
+    Block, Expr, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment, ReturnType, Signature, Stmt,
+    Type, TypeParamBound,
 };
 
 use crate::mentions::Mentions;
@@ -111,13 +112,23 @@ fn is_future(path: &Path) -> Option<Option<&Type>> {
 /// The patterns that `#[async_trait]` took out of the signature: those that were written are what the key may name.
 pub(crate) fn hidden_patterns(sig: &Signature, body: &TokenStream) -> Vec<(Ident, Pat)> {
     let names: Vec<&Ident> = names(sig).filter(|name| name.to_string().starts_with("__arg")).collect();
-    let Some(call) = (!names.is_empty()).then(|| boxed_block(body)).flatten() else { return Vec::new() };
-    let Some(Expr::Async(block)) = call.args.first() else { return Vec::new() };
-    let hidden = names.into_iter().filter_map(|name| {
-        let local = block.block.stmts.iter().find_map(|stmt| binding_of(stmt, name))?;
-        Some((name.clone(), local.pat.clone()))
-    });
-    hidden.collect()
+    let mut hidden = Vec::new();
+    if !names.is_empty() {
+        in_async_blocks(body.clone(), &mut |inner| {
+            let stmts = Block::parse_within.parse2(inner.clone()).unwrap_or_default();
+            let found = hidden.len();
+            for name in &names {
+                let local = stmts.iter().find_map(|stmt| binding_of(stmt, name));
+                hidden.extend(local.map(|local| ((*name).clone(), local.pat.clone())));
+            }
+            if hidden.len() == found {
+                // `#[instrument]` puts one more async block around.
+                hidden.extend(hidden_patterns(sig, &inner));
+            }
+            inner
+        });
+    }
+    hidden
 }
 
 // Input:
@@ -128,21 +139,19 @@ pub(crate) fn hidden_patterns(sig: &Signature, body: &TokenStream) -> Vec<(Ident
 //
 /// Touches what the attribute's arguments mention, where `#[async_trait]` binds it once more: it is used.
 pub(crate) fn touch(sig: &Signature, body: TokenStream, mentions: &Mentions) -> TokenStream {
-    let Some(mut call) = boxed_block(&body) else { return body };
-    let Some(Expr::Async(block)) = call.args.first_mut() else { return body };
-    let mut stmts = Vec::new();
-    for stmt in std::mem::take(&mut block.block.stmts) {
-        let local = names(sig).find_map(|name| binding_of(&stmt, name));
-        let touched = local.map(|local| params::bindings(&local.pat)).unwrap_or_default();
-        stmts.push(stmt);
-        for name in touched.iter().filter(|name| mentions.contains(&name.to_string())) {
-            if !name.to_string().starts_with('_') {
-                stmts.push(parse_quote_spanned!(Span::mixed_site()=> let _ = &#name;));
-            }
+    in_async_blocks(body, &mut |inner| {
+        let stmts = Block::parse_within.parse2(inner.clone()).unwrap_or_default();
+        if !stmts.iter().any(|stmt| names(sig).any(|name| binding_of(stmt, name).is_some())) {
+            return touch(sig, inner, mentions);
         }
-    }
-    block.block.stmts = stmts;
-    call.into_token_stream()
+        let touched = stmts.iter().map(|stmt| {
+            let local = names(sig).find_map(|name| binding_of(stmt, name));
+            let bound = local.map(|local| params::bindings(&local.pat)).unwrap_or_default();
+            let touched = params::warned_of(&bound).filter(|name| mentions.contains(&name.to_string()));
+            quote_spanned!(Span::mixed_site()=> #stmt #(let _ = &#touched;)*)
+        });
+        touched.collect()
+    })
 }
 
 /// The parameters that are names.
@@ -154,12 +163,6 @@ fn names(sig: &Signature) -> impl Iterator<Item = &Ident> {
         },
         FnArg::Receiver(_) => None,
     })
-}
-
-/// `Box::pin(async move { .. })`, if that is all of the body.
-fn boxed_block(body: &TokenStream) -> Option<ExprCall> {
-    let Expr::Call(call) = syn::parse2(body.clone()).ok()? else { return None };
-    matches!(call.args.first(), Some(Expr::Async(_))).then_some(call)
 }
 
 /// `let pattern = name;` or `let pattern = { let name = name; name };`
@@ -182,28 +185,44 @@ fn binding_of<'a>(stmt: &'a Stmt, name: &Ident) -> Option<&'a Local> {
 /// before there is a lease, and its async blocks run when there is one.
 pub(crate) fn bind_lease(body: TokenStream, lease: &Ident) -> (TokenStream, Vec<Ident>) {
     let mut sources = Vec::new();
-    (bind(body, lease, &mut sources), sources)
+    let body = in_async_blocks(body, &mut |inner| {
+        let mut mentions = Mentions::default();
+        mentions.add(inner.clone());
+        if !mentions.contains(&lease.to_string()) {
+            return inner;
+        }
+        let mixed = Span::mixed_site();
+        let source = format_ident!("__{lease}{}", sources.len(), span = mixed);
+        let bound = quote_spanned!(mixed=> let #lease = #source.get(); #inner);
+        sources.push(source);
+        bound
+    });
+    (body, sources)
 }
 
-fn bind(tokens: TokenStream, lease: &Ident, sources: &mut Vec<Ident>) -> TokenStream {
-    let mut bound: Vec<TokenTree> = Vec::new();
+/// Whether an async block of the body can use the lease.
+pub(crate) fn can_use_lease(body: &TokenStream, lease: &Ident) -> bool {
+    !bind_lease(body.clone(), lease).1.is_empty()
+}
+
+/// Changes what is in the outermost async blocks. They are looked for among the tokens, since the body may be of macros.
+fn in_async_blocks(tokens: TokenStream, change: &mut dyn FnMut(TokenStream) -> TokenStream) -> TokenStream {
+    let mut changed: Vec<TokenTree> = Vec::new();
     for token in tokens {
-        let token = match token {
-            TokenTree::Group(group) => {
-                let inner = if is_async_block(&bound, &group) && mentions(&group, lease) {
-                    bind_here(&group, lease, sources)
-                } else {
-                    bind(group.stream(), lease, sources)
-                };
-                let mut new = Group::new(group.delimiter(), inner);
-                new.set_span(group.span());
-                TokenTree::Group(new)
-            }
-            token => token,
+        let TokenTree::Group(group) = token else {
+            changed.push(token);
+            continue;
         };
-        bound.push(token);
+        let inner = if is_async_block(&changed, &group) {
+            change(group.stream())
+        } else {
+            in_async_blocks(group.stream(), change)
+        };
+        let mut new = Group::new(group.delimiter(), inner);
+        new.set_span(group.span());
+        changed.push(new.into());
     }
-    bound.into_iter().collect()
+    changed.into_iter().collect()
 }
 
 /// Whether `async {..}` or `async move {..}` ends with this group.
@@ -215,26 +234,6 @@ fn is_async_block(before: &[TokenTree], group: &Group) -> bool {
         [] => false,
     };
     is_async && group.delimiter() == Delimiter::Brace
-}
-
-fn mentions(group: &Group, lease: &Ident) -> bool {
-    let mut mentions = Mentions::default();
-    mentions.add(group.stream());
-    mentions.contains(&lease.to_string())
-}
-
-fn bind_here(group: &Group, lease: &Ident, sources: &mut Vec<Ident>) -> TokenStream {
-    let mixed = Span::mixed_site();
-    let source = format_ident!("__{lease}{}", sources.len(), span = mixed);
-    let inner = group.stream();
-    let inner = quote_spanned!(mixed=> let #lease = #source.get(); #inner);
-    sources.push(source);
-    inner
-}
-
-/// Whether an async block of the body can use the lease.
-pub(crate) fn can_use_lease(body: &TokenStream, lease: &Ident) -> bool {
-    !bind_lease(body.clone(), lease).1.is_empty()
 }
 
 /// A closure for a future that outlives the call of the function must own what it uses.
