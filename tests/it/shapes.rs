@@ -356,6 +356,24 @@ async fn a_parameter_of_a_test_is_in_its_key(#[case] id: u8) {
     probe.locks(&format!("case:{id}"), |probe| body(id, probe)).await;
 }
 
+#[distributed_lock(key = "above:<id>", lease = lease, manager = LockManager::in_memory())]
+#[rstest::rstest]
+#[case::first(1)]
+#[tokio::test]
+async fn the_cases_below_the_attribute_run_under_its_lock(#[case] id: u8) -> Result<(), LockError> {
+    assert_eq!(lease.key(), format!("above:{id}"));
+    lease.ensure_held()
+}
+
+#[rstest::rstest]
+#[case::first(1)]
+#[tokio::test]
+#[distributed_lock(key = "below:<id>", lease = lease, manager = LockManager::in_memory())]
+async fn the_cases_above_the_attribute_run_under_its_lock(#[case] id: u8) -> Result<(), LockError> {
+    assert_eq!(lease.key(), format!("below:{id}"));
+    lease.ensure_held()
+}
+
 #[distributed_lock(key = "statements:<id>", lease = lease)]
 fn with_statements(mut id: u8, steps: &mut Vec<&'static str>) -> impl Future<Output = Result<u8, Failure>> + use<> {
     steps.push("made");
