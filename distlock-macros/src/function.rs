@@ -5,7 +5,7 @@ use quote::{ToTokens, TokenStreamExt};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    AttrStyle, Attribute, Error, FnArg, LitStr, Meta, Pat, ReturnType, Signature, Token, Type, Visibility, braced, token,
+    AttrStyle, Attribute, Error, FnArg, LitStr, Meta, Pat, ReturnType, Signature, Token, Visibility, braced, token,
 };
 
 use crate::params;
@@ -181,10 +181,8 @@ fn not_async(sig: &Signature) -> String {
 
 /// Whether the type looks like a future, but like none that is known.
 fn seems_future(output: &ReturnType) -> bool {
-    let ReturnType::Type(_, ty) = output else { return false };
-    let Type::Path(ty) = &**ty else { return false };
-    let Some(last) = ty.path.segments.last() else { return false };
-    last.ident == "Pin" || last.ident.to_string().contains("Fut")
+    let text = output.to_token_stream().to_string();
+    text.contains("Fut") || text.contains("Pin <")
 }
 
 #[cfg(test)]
@@ -231,6 +229,12 @@ mod tests {
             (
                 quote!(
                     fn f() -> FutureOf<u8> {}
+                ),
+                "say so in its return type",
+            ),
+            (
+                quote!(
+                    fn f() -> Box<dyn Future<Output = u8> + Unpin> {}
                 ),
                 "say so in its return type",
             ),

@@ -209,31 +209,49 @@ pub(crate) fn can_use_lease(body: &TokenStream, lease: &Ident) -> bool {
 fn in_async_blocks(tokens: TokenStream, change: &mut dyn FnMut(TokenStream) -> TokenStream) -> TokenStream {
     let mut changed: Vec<TokenTree> = Vec::new();
     for token in tokens {
-        let TokenTree::Group(group) = token else {
-            changed.push(token);
-            continue;
+        let token = match token {
+            TokenTree::Group(group) => {
+                let is_async = ends_in_async(&changed);
+                map_group(&group, |inner| change_group(inner, group.delimiter(), is_async, change)).into()
+            }
+            token => token,
         };
-        let inner = if is_async_block(&changed, &group) {
-            change(group.stream())
-        } else {
-            in_async_blocks(group.stream(), change)
-        };
-        let mut new = Group::new(group.delimiter(), inner);
-        new.set_span(group.span());
-        changed.push(new.into());
+        changed.push(token);
     }
     changed.into_iter().collect()
 }
 
-/// Whether `async {..}` or `async move {..}` ends with this group.
-fn is_async_block(before: &[TokenTree], group: &Group) -> bool {
+fn change_group(
+    inner: TokenStream,
+    delimiter: Delimiter,
+    is_async: bool,
+    change: &mut dyn FnMut(TokenStream) -> TokenStream,
+) -> TokenStream {
+    let mut tokens = inner.clone().into_iter();
+    match (is_async, delimiter, tokens.next(), tokens.next()) {
+        (true, Delimiter::Brace, ..) => change(inner),
+        // `async move $body` in a macro.
+        (true, Delimiter::None, Some(TokenTree::Group(block)), None) if block.delimiter() == Delimiter::Brace => {
+            TokenTree::from(map_group(&block, change)).into()
+        }
+        _ => in_async_blocks(inner, change),
+    }
+}
+
+fn map_group(group: &Group, change: impl FnOnce(TokenStream) -> TokenStream) -> Group {
+    let mut new = Group::new(group.delimiter(), change(group.stream()));
+    new.set_span(group.span());
+    new
+}
+
+/// Whether what follows is the block of `async {..}` or `async move {..}`.
+fn ends_in_async(before: &[TokenTree]) -> bool {
     let is = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(ident) if ident == word);
-    let is_async = match before {
+    match before {
         [.., before, last] if is(last, "move") => is(before, "async"),
         [.., last] => is(last, "async"),
         [] => false,
-    };
-    is_async && group.delimiter() == Delimiter::Brace
+    }
 }
 
 /// A closure for a future that outlives the call of the function must own what it uses.

@@ -33,7 +33,18 @@ macro_rules! locked_with_body {
 macro_rules! returning {
     ($name:ident, $id:ident: $ty:ty, $ret:ty, $lease:ident, $body:block, $future:expr) => {
         #[distributed_lock(key = "returned:<id>", lease = $lease)]
-        fn $name($id: $ty) -> $ret $body
+        fn $name($id: $ty) -> $ret {
+            Box::pin(async move $body)
+        }
+
+        mod blocks {
+            use super::*;
+
+            #[distributed_lock(key = "block:<id>", lease = $lease)]
+            pub(super) fn $name($id: $ty) -> impl Future<Output = Answer> {
+                async move $body
+            }
+        }
 
         mod futures {
             use super::*;
@@ -67,16 +78,14 @@ locked!(given, id, "given:<id>", "30s");
 locked_by_its_own_names!(made, 3);
 
 returning!(returned, id: u64, std::pin::Pin<Box<dyn Future<Output = Answer> + Send>>, lease, {
-    Box::pin(async move {
-        lease.ensure_held()?;
-        Ok(id)
-    })
+    lease.ensure_held()?;
+    Ok(id)
 }, Box::pin(async move { Ok(id) }));
 attribute_with!(key = "with:{id:04}", ttl = "30s");
 
 fn main() {
     let _ = body((1, 2), 3);
-    let _ = (returned(1), futures::returned(1), with(1));
+    let _ = (returned(1), futures::returned(1), blocks::returned(1), with(1));
     let _ = given(1);
     let _ = made(1);
 }
