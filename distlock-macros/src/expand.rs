@@ -49,11 +49,11 @@ pub(crate) fn expand(mut function: Function, spec: &Spec, lower: &[Spec]) -> Tok
         Shape::Opaque | Shape::Boxed => begin(&function, &params, spec, lower, output),
     };
     let nested = lower.iter().zip(leases.iter().skip(1)).rev().fold(inner, |inner, (spec, leases)| {
-        let locked = locked(&function, &seen, spec, leases, inner);
+        let locked = locked(&function, &seen, spec, leases, &inner);
         let head = (function.shape == Shape::Async).then(|| quote!(async move));
         quote_spanned!(output=> #head { #locked })
     });
-    let mut body = locked(&function, &seen, spec, leases.first().map_or(&[], Vec::as_slice), nested);
+    let mut body = locked(&function, &seen, spec, leases.first().map_or(&[], Vec::as_slice), &nested);
     if function.shape == Shape::Boxed {
         let private = private(&spec.krate, output);
         body = quote_spanned!(output=> #private::Box::pin({ #body }));
@@ -79,16 +79,20 @@ fn bind_lease(function: &mut Function, spec: &Spec) -> Vec<Ident> {
 }
 
 /// The call, and the future `inner` run under it.
-fn locked(function: &Function, seen: &[Param], spec: &Spec, leases: &[Ident], inner: TokenStream) -> TokenStream {
+fn locked(function: &Function, seen: &[Param], spec: &Spec, leases: &[Ident], inner: &TokenStream) -> TokenStream {
     let call = call(function, seen, spec);
     let output = output(function);
     let private = private(&spec.krate, output);
-    let run = if spec.or_else.is_some() { "run_or_else" } else { "run" };
-    let run = Ident::new(run, output);
     let is_async = function.shape == Shape::Async;
-    let or_else = spec.or_else.as_ref().map(|closure| if is_async { closure.clone() } else { returning::owning(closure) });
-    let or_else = or_else.iter();
-    let run = quote_spanned!(output=> #private::#run(call, #inner #(, #or_else)*));
+    let run = match &spec.or_else {
+        Some(or_else) => {
+            let owning = returning::owning(or_else);
+            let or_else = if is_async { or_else } else { &owning };
+            quote_spanned!(output=> #private::run_or_else(call, #inner, #or_else))
+        }
+        None if is_async => quote_spanned!(output=> #private::run(call, #inner)),
+        None => quote_spanned!(output=> #private::run_later(call, #inner, #private::by_return())),
+    };
     let mixed = Span::mixed_site();
     if is_async {
         let bind = quote_spanned!(mixed=> let call = #call; #(let #leases = call.lease();)*);

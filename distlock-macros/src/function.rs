@@ -60,7 +60,8 @@ impl Function {
     ///
     /// Left in place, each would be expanded after this one, around it: the last one written would be the outermost lock.
     pub(crate) fn take_locks(&mut self) -> Vec<TokenStream> {
-        let is_ours = |attr: &Attribute| attr.path().segments.last().is_some_and(|last| last.ident == "distributed_lock");
+        let is_ours =
+            |attr: &Attribute| attr.path().segments.last().is_some_and(|last| last.ident == "distributed_lock");
         let (ours, others) = std::mem::take(&mut self.attrs).into_iter().partition(is_ours);
         self.attrs = others;
         let ours: Vec<Attribute> = ours;

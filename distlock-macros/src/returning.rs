@@ -31,10 +31,10 @@ impl Shape {
     }
 }
 
-/// What the function's future resolves to, as far as its type says so.
+/// What the function's future resolves to.
 pub(crate) fn output(sig: &Signature) -> Option<&Type> {
     let ty = declared(&sig.output)?;
-    if sig.asyncness.is_some() { Some(ty) } else { future(ty).and_then(|(_, output)| output) }
+    if sig.asyncness.is_some() { Some(ty) } else { future(ty).map(|(_, output)| output) }
 }
 
 fn declared(output: &ReturnType) -> Option<&Type> {
@@ -44,7 +44,7 @@ fn declared(output: &ReturnType) -> Option<&Type> {
     }
 }
 
-fn future(ty: &Type) -> Option<(Shape, Option<&Type>)> {
+fn future(ty: &Type) -> Option<(Shape, &Type)> {
     match ty {
         Type::Group(group) => future(&group.elem),
         Type::Paren(paren) => future(&paren.elem),
@@ -55,10 +55,10 @@ fn future(ty: &Type) -> Option<(Shape, Option<&Type>)> {
 }
 
 /// `Pin<Box<..>>`, or the aliases of the crate `futures`.
-fn boxed(last: &PathSegment) -> Option<Option<&Type>> {
+fn boxed(last: &PathSegment) -> Option<&Type> {
     let inner = arguments(last).last();
     match last.ident.to_string().as_str() {
-        "BoxFuture" | "LocalBoxFuture" => Some(inner),
+        "BoxFuture" | "LocalBoxFuture" => inner,
         "Pin" => {
             let Type::Path(pointer) = inner? else { return None };
             let pointer = pointer.path.segments.last().filter(|last| last.ident == "Box")?;
@@ -84,21 +84,20 @@ fn arguments(segment: &PathSegment) -> impl DoubleEndedIterator<Item = &Type> {
 }
 
 /// The output of a bound `Future<Output = T>`, if there is such a bound.
-fn future_bound<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<Option<&'a Type>> {
+fn future_bound<'a>(bounds: impl IntoIterator<Item = &'a TypeParamBound>) -> Option<&'a Type> {
     bounds.into_iter().find_map(|bound| match bound {
-        TypeParamBound::Trait(bound) => is_future(&bound.path),
+        TypeParamBound::Trait(bound) => output_of_future(&bound.path),
         _ => None,
     })
 }
 
-fn is_future(path: &Path) -> Option<Option<&Type>> {
+fn output_of_future(path: &Path) -> Option<&Type> {
     let last = path.segments.last().filter(|last| last.ident == "Future")?;
-    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return Some(None) };
-    let output = arguments.args.iter().find_map(|argument| match argument {
+    let PathArguments::AngleBracketed(arguments) = &last.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
         GenericArgument::AssocType(assoc) if assoc.ident == "Output" => Some(&assoc.ty),
         _ => None,
-    });
-    Some(output)
+    })
 }
 
 // Input:
@@ -172,7 +171,7 @@ fn binding_of<'a>(stmt: &'a Stmt, name: &Ident) -> Option<&'a Local> {
         Expr::Block(block) => block.block.stmts.last().map(Stmt::to_token_stream),
         expr => Some(expr.to_token_stream()),
     };
-    last.is_some_and(|last| last.to_string() == name.to_string()).then_some(local)
+    last.is_some_and(|last| *name == last.to_string()).then_some(local)
 }
 
 // Input:

@@ -154,6 +154,11 @@ pub fn run<R: Outcome, F: Future<Output = R>>(call: Call, body: F) -> impl Futur
     crate::run::run(|| call.prepare(), body, ByOutcome)
 }
 
+/// Runs the body of a function that returns its future.
+pub fn run_later<R, F: Future<Output = R>>(call: Call, body: F, settle: ByReturn<R>) -> impl Future<Output = R> {
+    crate::run::run(|| call.prepare(), body, settle)
+}
+
 /// Runs the body under the call's lock, with `or_else` for what to return where that fails.
 pub fn run_or_else<R, F, G>(call: Call, body: F, or_else: G) -> impl Future<Output = R>
 where
@@ -197,6 +202,29 @@ impl<R: Outcome> Settle<R> for ByOutcome {
 
     fn lost(self, returned: R, error: LockError) -> R {
         if returned.is_failure() { returned } else { R::lock_failed(error) }
+    }
+}
+
+/// The same for a future whose type leaves the function. As functions, since a bound on that type would be asked for
+/// wherever the type is looked at, and one mistake would be many errors.
+#[allow(missing_debug_implementations)]
+pub struct ByReturn<R> {
+    failed: fn(LockError) -> R,
+    is_failure: fn(&R) -> bool,
+}
+
+/// How the return type says that the lock failed.
+pub fn by_return<R: Outcome>() -> ByReturn<R> {
+    ByReturn { failed: R::lock_failed, is_failure: R::is_failure }
+}
+
+impl<R> Settle<R> for ByReturn<R> {
+    fn failed(self, error: LockError) -> R {
+        (self.failed)(error)
+    }
+
+    fn lost(self, returned: R, error: LockError) -> R {
+        if (self.is_failure)(&returned) { returned } else { (self.failed)(error) }
     }
 }
 

@@ -365,15 +365,6 @@ async fn the_cases_below_the_attribute_run_under_its_lock(#[case] id: u8) -> Res
     lease.ensure_held()
 }
 
-#[rstest::rstest]
-#[case::first(1)]
-#[tokio::test]
-#[distributed_lock(key = "below:<id>", lease = lease, manager = LockManager::in_memory())]
-async fn the_cases_above_the_attribute_run_under_its_lock(#[case] id: u8) -> Result<(), LockError> {
-    assert_eq!(lease.key(), format!("below:{id}"));
-    lease.ensure_held()
-}
-
 #[distributed_lock(key = "statements:<id>", lease = lease)]
 fn with_statements(mut id: u8, steps: &mut Vec<&'static str>) -> impl Future<Output = Result<u8, Failure>> + use<> {
     steps.push("made");

@@ -15,7 +15,7 @@ impl Repo for Pg {
         lease.ensure_held()?;
         let shared = std::rc::Rc::new(id);
         std::future::ready(()).await;
-        Ok(shared)
+        Ok(*shared)
     }
 }
 
