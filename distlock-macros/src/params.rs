@@ -102,10 +102,18 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     let Param { attrs, ident, pat } = param;
     let attrs = quote!(#(#attrs)*);
     // What a pattern leaves unbound must move, too.
-    let whole = plain(pat).is_none().then(|| quote!(#attrs let #ident = #ident;));
+    let mutable = borrows_mutably(pat).then(|| quote!(mut));
+    let whole = plain(pat).is_none().then(|| quote!(#attrs let #mutable #ident = #ident;));
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
     quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
+}
+
+/// Whether the pattern has a `ref mut`.
+fn borrows_mutably(pat: &Pat) -> bool {
+    let mut found = false;
+    walk(&mut pat.clone(), &mut |binding| found |= binding.by_ref.is_some() && binding.mutability.is_some());
+    found
 }
 
 // Input:
@@ -132,6 +140,10 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
         let ident = &param.ident;
         let touched = warned_of(&names);
         let mut pat = param.pat.clone();
+        // An alternative needs parentheses as a parameter, and here it must have none.
+        while let Pat::Paren(paren) = pat {
+            pat = *paren.pat;
+        }
         walk(&mut pat, &mut |binding| binding.mutability = None);
         quote! {
             loop {

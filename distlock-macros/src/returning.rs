@@ -12,7 +12,7 @@ use crate::mentions::Mentions;
 use crate::params;
 
 /// How a function makes its future.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// `async fn`
     Async,
@@ -261,3 +261,6 @@ pub(crate) fn owning(closure: &Expr) -> Expr {
     }
     closure
 }
+
+#[cfg(test)]
+mod tests;

@@ -142,6 +142,11 @@ pub trait Service {
 
     fn declared(&self, id: u64) -> impl Future<Output = Result<u64>> + Send;
 
+    fn asynchronous(&self, id: u64) -> impl Future<Output = Result<u64>> + Send;
+
+    #[expect(async_fn_in_trait)]
+    async fn returned(&self, id: u64) -> Result<u64>;
+
     #[distributed_lock(key = "default:<id>:{self.id()}")]
     fn by_default(&self, id: u64) -> impl Future<Output = Result<u64>> {
         async move { Ok(id) }
@@ -158,6 +163,16 @@ impl Service for Shop {
     #[distributed_lock(key = "service:<self.id>")]
     fn call(&mut self) -> Pin<Box<dyn Future<Output = Result> + Send>> {
         Box::pin(async { Ok(()) })
+    }
+
+    #[distributed_lock(key = "asynchronous:<id>")]
+    async fn asynchronous(&self, id: u64) -> Result<u64> {
+        Ok(id + self.total)
+    }
+
+    #[distributed_lock(key = "returned:<id>")]
+    fn returned(&self, id: u64) -> impl Future<Output = Result<u64>> {
+        async move { Ok(id + self.total) }
     }
 
     #[distributed_lock(key = "declared:<id>")]
@@ -185,6 +200,8 @@ fn main() {
     send(Pin::new(&mut mine).by_pin());
     send(mine.call());
     send(mine.declared(1));
+    send(mine.asynchronous(1));
+    let _ = mine.returned(1);
     send(generic(&[1, 2], |x| *x));
     lasting(Arc::new(shop()).by_arc());
     send(shop().by_value());
