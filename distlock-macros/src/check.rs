@@ -9,6 +9,7 @@ use crate::key::{self, Key};
 use crate::mistakes::Mistakes;
 use crate::names::example;
 use crate::options::{self, Literal, Value, option};
+use crate::returning::{self, Shape};
 
 /// What the attribute says, checked.
 pub(crate) struct Spec {
@@ -102,6 +103,12 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
     let message = match (ident, Literal::of(&value)) {
         (Some(ident), _) if function.names().contains(&ident.to_string()) => {
             format!("`{ident}` would hide the parameter `{ident}`; choose another name for the lease")
+        }
+        (Some(ident), _) if function.shape != Shape::Async && !returning::can_use_lease(&function.body, ident) => {
+            format!(
+                "`{name}` binds a variable in the `async` blocks of a function that returns its future, and none of them \
+                 uses `{ident}`"
+            )
         }
         (Some(ident), _) => return Ok(ident.clone()),
         (None, Some(Literal { lit: Lit::Str(text), .. })) if millis(&text.value()).is_ok() => format!(

@@ -12,6 +12,7 @@ use crate::key::Key;
 use crate::mentions::Mentions;
 use crate::options::Value;
 use crate::params::{self, Param};
+use crate::returning::{self, Shape};
 use crate::template::{Piece, Placeholder};
 
 // Input:
@@ -32,37 +33,85 @@ use crate::template::{Piece, Placeholder};
 //         })
 //         .await
 //     }
-pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
+//
+// With further specs, which are those of attributes further down, BODY is again such a call. A function that returns its
+// future does not await: see `begin`.
+pub(crate) fn expand(mut function: Function, spec: &Spec, lower: &[Spec]) -> TokenStream {
     let params = params::name_all(&mut function.sig);
-    let call = call(&function, &params, spec);
+    let seen = params::seen(&params, &function.hidden);
     let output = output(&function);
-    let block = block(&function, &params, spec, output);
+    let mut leases = Vec::new();
+    for spec in [spec].into_iter().chain(lower) {
+        leases.push(bind_lease(&mut function, spec));
+    }
+    let inner = match function.shape {
+        Shape::Async => block(&function, &params, spec, lower, output),
+        Shape::Opaque | Shape::Boxed => begin(&function, &params, spec, lower, output),
+    };
+    let nested = lower.iter().zip(leases.iter().skip(1)).rev().fold(inner, |inner, (spec, leases)| {
+        let locked = locked(&function, &seen, spec, leases, &inner);
+        let head = (function.shape == Shape::Async).then(|| quote!(async move));
+        quote_spanned!(output=> #head { #locked })
+    });
+    let mut body = locked(&function, &seen, spec, leases.first().map_or(&[], Vec::as_slice), &nested);
+    if function.shape == Shape::Boxed {
+        let private = private(&spec.krate, output);
+        body = quote_spanned!(output=> #private::Box::pin({ #body }));
+    }
     let Function { attrs, vis, sig, .. } = &function;
-    let private = private(&spec.krate, output);
-    let lease = spec.lease.iter();
-    let or_else = spec.or_else.iter();
-    let run = if spec.or_else.is_some() { "run_or_else" } else { "run" };
-    let run = Ident::new(run, output);
-    let run = quote_spanned!(output=> #private::#run(call, #block #(, #or_else)*).await);
     quote_spanned! {Span::mixed_site()=>
         #(#attrs)*
         #vis #sig {
-            let call = #call;
-            #(let #lease = call.lease();)*
-            #run
+            #body
         }
+    }
+}
+
+/// Names where the body gets the lease from, and binds it in the body if it is not bound around that.
+fn bind_lease(function: &mut Function, spec: &Spec) -> Vec<Ident> {
+    let Some(lease) = &spec.lease else { return Vec::new() };
+    if function.shape == Shape::Async {
+        return vec![lease.clone()];
+    }
+    let (body, leases) = returning::bind_lease(std::mem::take(&mut function.body), lease);
+    function.body = body;
+    leases
+}
+
+/// The call, and the future `inner` run under it.
+fn locked(function: &Function, seen: &[Param], spec: &Spec, leases: &[Ident], inner: &TokenStream) -> TokenStream {
+    let call = call(function, seen, spec);
+    let output = output(function);
+    let private = private(&spec.krate, output);
+    let is_async = function.shape == Shape::Async;
+    let run = match &spec.or_else {
+        Some(or_else) => {
+            let owning = returning::owning(or_else);
+            let or_else = if is_async { or_else } else { &owning };
+            quote_spanned!(output=> #private::run_or_else(call, #inner, #or_else))
+        }
+        None if is_async => quote_spanned!(output=> #private::run(call, #inner)),
+        None => quote_spanned!(output=> #private::run_later(call, #inner, #private::by_return())),
+    };
+    let mixed = Span::mixed_site();
+    if is_async {
+        let bind = quote_spanned!(mixed=> let call = #call; #(let #leases = call.lease();)*);
+        quote_spanned!(output=> #bind #run.await)
+    } else {
+        let mutable = (!leases.is_empty()).then(|| quote!(mut));
+        let bind = quote_spanned!(mixed=> let #mutable call = #call; #(let #leases = call.later_lease();)*);
+        quote_spanned!(output=> #bind #run)
     }
 }
 
 /// Where the return type stands: the runtime asks something of it, and if that is not given, the error belongs there.
 fn output(function: &Function) -> Span {
-    let span = match &function.sig.output {
-        ReturnType::Default => function.sig.ident.span(),
-        ReturnType::Type(_, ty) => match &**ty {
-            // Of several tokens, a span on stable is the first one's; the last name says more.
-            Type::Path(ty) => ty.path.segments.last().map_or(ty.span(), |last| last.ident.span()),
-            ty => ty.span(),
-        },
+    let span = match (returning::output(&function.sig), &function.sig.output) {
+        // Of several tokens, a span on stable is the first one's; the last name says more.
+        (Some(Type::Path(ty)), _) => ty.path.segments.last().map_or(ty.span(), |last| last.ident.span()),
+        (Some(ty), _) => ty.span(),
+        (None, ReturnType::Type(_, ty)) => ty.span(),
+        (None, ReturnType::Default) => function.sig.ident.span(),
     };
     Span::mixed_site().located_at(span)
 }
@@ -80,29 +129,31 @@ fn private(krate: &Path, place: Span) -> TokenStream {
 fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
     let Spec { krate, .. } = spec;
     let name = function.name().to_string();
-    let manager = manager(spec);
+    let (new, manager) = match function.shape {
+        Shape::Async => ("new", manager(spec)),
+        Shape::Opaque | Shape::Boxed => ("later", later_manager(spec)),
+    };
+    let new = Ident::new(new, Span::mixed_site());
     let key = key(spec);
     let options = options(spec);
     let call = quote_spanned! {Span::mixed_site()=>
-        #krate::__private::Call::new(
+        #krate::__private::Call::#new(
             #manager,
             #key,
             #options,
             #krate::__private::concat!(#krate::__private::module_path!(), "::", #name),
         )
     };
-    params::in_view(call, params, &mentions(spec))
+    params::in_view(call, params, &mentions([spec]))
 }
 
 /// The body as a future that owns the parameters and has the declared type.
 ///
 /// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
 /// dropped, which must be before the parameters are.
-fn block(function: &Function, params: &[Param], spec: &Spec, place: Span) -> TokenStream {
+fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], place: Span) -> TokenStream {
     let Function { sig, brace, body, .. } = function;
-    let mut mentions = mentions(spec);
-    mentions.add(spec.or_else.to_token_stream());
-    let moves = params::move_all(sig, params, &mentions);
+    let moves = params::move_all(sig, params, &all_mentions(spec, lower));
     let declared = declared(&sig.output, &spec.krate);
     let mut block = TokenStream::new();
     brace.surround(&mut block, |tokens| tokens.extend(quote!(#declared #body)));
@@ -111,6 +162,43 @@ fn block(function: &Function, params: &[Param], spec: &Spec, place: Span) -> Tok
             #moves
             #block
         }
+    }
+}
+
+// Input:
+//     fn pay(self: Arc<Self>, mut id: u64) -> Pin<Box<dyn Future<Output = Result<Receipt, OrderError>>>> { BODY }
+//
+// Output:
+//     begin(move || -> Pin<Box<dyn Future<Output = Result<Receipt, OrderError>>>> {
+//         let _ = &self;
+//         let mut id = id;
+//         { BODY }
+//     })
+//
+/// The body of a function that returns its future. It runs when the function is called, as in the plain function, and is
+/// a closure, since a `return` in it would get past the lock.
+fn begin(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], place: Span) -> TokenStream {
+    let Function { sig, brace, body, .. } = function;
+    let mentions = all_mentions(spec, lower);
+    let moves = params::move_all(sig, params, &mentions);
+    let body = returning::touch(sig, body.clone(), &mentions);
+    // With an item in them, the user's braces aren't called unnecessary.
+    let item = quote_spanned!(Span::mixed_site()=> const _: () = (););
+    let mut block = TokenStream::new();
+    brace.surround(&mut block, |tokens| tokens.extend(quote!(#item #body)));
+    let output = (function.shape == Shape::Boxed).then(|| {
+        let mut output = sig.output.clone();
+        if let ReturnType::Type(_, ty) = &mut output {
+            erase::impl_traits(ty);
+        }
+        output
+    });
+    let private = private(&spec.krate, place);
+    quote_spanned! {place=>
+        #private::begin(move || #output {
+            #moves
+            #block
+        })
     }
 }
 
@@ -143,6 +231,14 @@ fn manager(Spec { krate, manager, .. }: &Spec) -> TokenStream {
             quote_spanned!(place=> #private::use_manager(&#manager))
         }
     }
+}
+
+/// None, for the one in scope when the future is polled.
+fn later_manager(spec: &Spec) -> TokenStream {
+    let krate = &spec.krate;
+    let given = spec.manager.as_ref().map(|_| manager(spec));
+    let none = quote_spanned!(Span::mixed_site()=> #krate::__private::Option::None);
+    given.map_or(none, |manager| quote_spanned!(Span::mixed_site()=> #krate::__private::Option::Some(#manager)))
 }
 
 // Input:
@@ -229,24 +325,37 @@ fn option_value(krate: &Path, value: &Value) -> TokenStream {
     }
 }
 
+/// The names that the arguments use.
+fn all_mentions(spec: &Spec, lower: &[Spec]) -> Mentions {
+    let mut mentions = mentions([spec].into_iter().chain(lower));
+    for spec in [spec].into_iter().chain(lower) {
+        mentions.add(spec.or_else.to_token_stream());
+    }
+    mentions
+}
+
 /// The names that are used before the body runs.
-fn mentions(spec: &Spec) -> Mentions {
+fn mentions<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Mentions {
     let mut mentions = Mentions::default();
-    mentions.add(spec.manager.to_token_stream());
-    match &spec.key {
-        Key::Expression(expr) => mentions.add(expr.to_token_stream()),
-        Key::Template(pieces) => {
-            for piece in pieces {
-                if let Piece::Placeholder(placeholder) = piece {
-                    mentions.add(placeholder.expr.to_token_stream());
-                }
+    for spec in specs {
+        mentions.add(spec.manager.to_token_stream());
+        match &spec.key {
+            Key::Expression(expr) => mentions.add(expr.to_token_stream()),
+            Key::Template(pieces) => add_placeholders(pieces, &mut mentions),
+        }
+        for (_, value) in &spec.options {
+            if let Value::Expression(expr) = value {
+                mentions.add(expr.to_token_stream());
             }
         }
     }
-    for (_, value) in &spec.options {
-        if let Value::Expression(expr) = value {
-            mentions.add(expr.to_token_stream());
+    mentions
+}
+
+fn add_placeholders(pieces: &[Piece], mentions: &mut Mentions) {
+    for piece in pieces {
+        if let Piece::Placeholder(placeholder) = piece {
+            mentions.add(placeholder.expr.to_token_stream());
         }
     }
-    mentions
 }

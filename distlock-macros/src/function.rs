@@ -1,22 +1,26 @@
-//! The annotated item: an async function, or the reason why it can't be locked.
+//! The annotated item: an async function, or one that returns a future, or the reason why it can't be locked.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Group, Ident, TokenStream, TokenTree};
+use quote::{ToTokens, TokenStreamExt};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{
-    AttrStyle, Attribute, Error, FnArg, LitStr, Path, ReturnType, Signature, Token, Type, TypeParamBound, Visibility,
-    braced, token,
+    AttrStyle, Attribute, Error, FnArg, LitStr, Meta, Pat, ReturnType, Signature, Token, Visibility, braced, token,
 };
 
 use crate::params;
+use crate::returning::{self, Shape};
 
-/// The body is kept as tokens: nothing of ours depends on what is in it.
+/// The body is kept as tokens: what of ours depends on it looks for little in it.
 pub(crate) struct Function {
+    pub(crate) shape: Shape,
     pub(crate) attrs: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) brace: token::Brace,
     pub(crate) body: TokenStream,
+    /// The patterns of parameters that have become names, and stand in the body.
+    pub(crate) hidden: Vec<(Ident, Pat)>,
 }
 
 impl Parse for Function {
@@ -30,25 +34,64 @@ impl Parse for Function {
             );
         }
         let sig: Signature = input.parse()?;
-        lockable(&sig, input)?;
+        let shape = lockable(&sig, input)?;
         let body;
         let brace = braced!(body in input);
         let inner = Attribute::parse_inner(&body)?;
         attrs.extend(inner.into_iter().map(outer));
         let body = body.parse()?;
-        Ok(Self { attrs, vis, sig, brace, body })
+        let hidden = if shape == Shape::Async { Vec::new() } else { returning::hidden_patterns(&sig, &body) };
+        Ok(Self { shape, attrs, vis, sig, brace, body, hidden })
+    }
+}
+
+impl ToTokens for Function {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        let Self { attrs, vis, sig, brace, body, .. } = self;
+        tokens.append_all(attrs);
+        vis.to_tokens(tokens);
+        sig.to_tokens(tokens);
+        brace.surround(tokens, |tokens| body.to_tokens(tokens));
     }
 }
 
 impl Function {
+    /// Takes away the further attributes of ours, and returns the arguments of each.
+    ///
+    /// Left in place, each would be expanded after this one, around it: the last one written would be the outermost lock.
+    pub(crate) fn take_locks(&mut self) -> Vec<TokenStream> {
+        let is_ours =
+            |attr: &Attribute| attr.path().segments.last().is_some_and(|last| last.ident == "distributed_lock");
+        let (ours, others) = std::mem::take(&mut self.attrs).into_iter().partition(is_ours);
+        self.attrs = others;
+        let ours: Vec<Attribute> = ours;
+        let arguments = ours.into_iter().map(|attr| match attr.meta {
+            Meta::List(list) => list.tokens,
+            Meta::NameValue(pair) => pair.value.into_token_stream(),
+            Meta::Path(_) => TokenStream::new(),
+        });
+        arguments.collect()
+    }
+
     /// The names that an argument of the attribute may use: what the parameters bind.
     pub(crate) fn names(&self) -> Vec<String> {
+        self.bindings().map(|name| name.to_string()).collect()
+    }
+
+    fn bindings(&self) -> impl Iterator<Item = Ident> {
         let patterns = self.sig.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(typed) => Some(&*typed.pat),
             FnArg::Receiver(_) => None,
         });
-        let names = patterns.flat_map(params::bindings);
-        names.map(|name| name.to_string()).collect()
+        let hidden = self.hidden.iter().map(|(_, pat)| pat);
+        patterns.chain(hidden).flat_map(params::bindings)
+    }
+
+    /// Makes words mean the parameters of the same names, also if the one comes out of a macro and the other does not.
+    pub(crate) fn resolve(&self, tokens: TokenStream) -> TokenStream {
+        let mut names: Vec<Ident> = self.bindings().collect();
+        names.extend(self.sig.receiver().map(|receiver| Ident::new("self", receiver.self_token.span)));
+        resolve(tokens, &names)
     }
 
     pub(crate) fn has_params(&self) -> bool {
@@ -64,6 +107,24 @@ impl Function {
     pub(crate) fn name(&self) -> Ident {
         self.sig.ident.unraw()
     }
+}
+
+fn resolve(tokens: TokenStream, names: &[Ident]) -> TokenStream {
+    let resolved = tokens.into_iter().map(|token| match token {
+        TokenTree::Ident(mut ident) => {
+            if let Some(name) = names.iter().find(|name| **name == ident) {
+                ident.set_span(ident.span().resolved_at(name.span()));
+            }
+            ident.into()
+        }
+        TokenTree::Group(group) => {
+            let mut new = Group::new(group.delimiter(), resolve(group.stream(), names));
+            new.set_span(group.span());
+            new.into()
+        }
+        token => token,
+    });
+    resolved.collect()
 }
 
 /// Inside the body it would be an attribute of an inner block, where none may be.
@@ -83,7 +144,7 @@ fn starts_function(input: ParseStream<'_>) -> bool {
     input.peek(Token![fn])
 }
 
-fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
+fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<Shape> {
     let name = &sig.ident;
     if let Some(constness) = &sig.constness {
         let message = "a `const fn` can't wait for a lock; remove `const` and make it an `async fn`";
@@ -95,22 +156,22 @@ fn lockable(sig: &Signature, rest: ParseStream<'_>) -> syn::Result<()> {
         );
         return Err(Error::new_spanned(abi, message));
     }
-    if sig.asyncness.is_none() {
+    let Some(shape) = Shape::of(sig) else {
         return Err(Error::new_spanned(sig.fn_token, not_async(sig)));
-    }
+    };
     if rest.peek(Token![;]) {
         let message = format!("`{name}` has no body to lock; put the attribute on its implementations");
         return Err(Error::new_spanned(sig.fn_token, message));
     }
-    Ok(())
+    Ok(shape)
 }
 
 fn not_async(sig: &Signature) -> String {
     let name = &sig.ident;
-    if returns_future(&sig.output) {
+    if seems_future(&sig.output) {
         return format!(
-            "functions that return a future, also those that `#[async_trait]` makes, are not built yet; lock an `async fn` \
-             of the type itself, and call that from `{name}`"
+            "a function that returns its future must say so in its return type; write `async fn {name}`, or return \
+             `impl Future<Output = ..>`, `Pin<Box<dyn Future<Output = ..>>>` or `BoxFuture<..>`"
         );
     }
     format!(
@@ -119,18 +180,10 @@ fn not_async(sig: &Signature) -> String {
     )
 }
 
-/// Whether the type looks like `impl Future<..>` or like what `async_trait` makes of an `async fn`, `Pin<Box<..>>`.
-fn returns_future(output: &ReturnType) -> bool {
-    let ends_in = |path: &Path, name: &str| path.segments.last().is_some_and(|last| last.ident == name);
-    let ReturnType::Type(_, ty) = output else { return false };
-    match &**ty {
-        Type::ImplTrait(opaque) => opaque.bounds.iter().any(|bound| match bound {
-            TypeParamBound::Trait(bound) => ends_in(&bound.path, "Future"),
-            _ => false,
-        }),
-        Type::Path(ty) => ends_in(&ty.path, "Pin"),
-        _ => false,
-    }
+/// Whether the type looks like a future, but like none that is known.
+fn seems_future(output: &ReturnType) -> bool {
+    let text = output.to_token_stream().to_string();
+    text.contains("Fut") || text.contains("Pin <")
 }
 
 #[cfg(test)]
@@ -170,15 +223,21 @@ mod tests {
             ),
             (
                 quote!(
-                    fn f() -> impl Future<Output = ()> {}
+                    fn f() -> Pin<&'static mut dyn Future<Output = ()>> {}
                 ),
-                "return a future",
+                "say so in its return type",
             ),
             (
                 quote!(
-                    fn f() -> Pin<Box<dyn Future>> {}
+                    fn f() -> FutureOf<u8> {}
                 ),
-                "return a future",
+                "say so in its return type",
+            ),
+            (
+                quote!(
+                    fn f() -> Box<dyn Future<Output = u8> + Unpin> {}
+                ),
+                "say so in its return type",
             ),
             (
                 quote!(

@@ -54,7 +54,19 @@ pub(crate) fn check(
     if let (Some(global), Some(placeholder)) = (global, varying) {
         mistakes.under(&global.name, not_global(placeholder));
     }
-    Some(Key::Template(pieces))
+    Some(Key::Template(resolved(pieces, function)))
+}
+
+/// A template names parameters by their spelling.
+fn resolved(mut pieces: Vec<Piece>, function: &Function) -> Vec<Piece> {
+    for piece in &mut pieces {
+        if let Piece::Placeholder(placeholder) = piece
+            && let Ok(expr) = syn::parse2(function.resolve(placeholder.expr.to_token_stream()))
+        {
+            placeholder.expr = expr;
+        }
+    }
+    pieces
 }
 
 /// Whether the placeholder can differ from call to call: it names a parameter or the receiver.

@@ -8,6 +8,7 @@ mod names;
 mod suggest;
 mod mistakes;
 mod function;
+mod returning;
 mod check;
 mod key;
 mod template;
@@ -19,9 +20,12 @@ mod mentions;
 mod erase;
 
 use proc_macro2::TokenStream;
+use quote::ToTokens;
 
 use crate::args::Args;
+use crate::check::Spec;
 use crate::function::Function;
+use crate::mistakes::Mistakes;
 
 /// Makes the body of an async function a critical section across processes and machines.
 ///
@@ -51,7 +55,7 @@ use crate::function::Function;
 /// | `max_hold` | duration, as for `ttl` | none | stop renewing, and the body, after so long |
 /// | `on_lost` | `cancel` or `finish` | `cancel` | what happens to the body if the lock is lost |
 /// | `or_else` | closure or function from `LockError` to the return type | - | what to return when the lock is not to be had |
-/// | `lease` | a name | - | binds a `Lease` under that name in the body |
+/// | `lease` | a name | - | binds a `Lease` under that name in the body (in its `async` blocks, if it returns its future) |
 /// | `manager` | an expression of type `LockManager` | the one in scope, else the installed one | which manager to ask |
 /// | `crate` | a path | `::distlock` | where the crate is, if it was renamed or is re-exported |
 ///
@@ -105,6 +109,73 @@ use crate::function::Function;
 /// }
 /// ```
 ///
+/// # Functions that return a future
+///
+/// What is said of an `async fn` holds for methods with any receiver, for those of traits and their impls, and for
+/// functions that return `impl Future<Output = ..>`, `Pin<Box<dyn Future<Output = ..>>>`, `BoxFuture<..>` or
+/// `LocalBoxFuture<..>`. `#[async_trait]` and `#[async_recursion]` make the latter.
+///
+/// Such a function has two parts. What stands before the future runs when the function is called, without the lock; the
+/// future runs under the lock, which is taken when it is first polled.
+///
+/// ```ignore
+/// #[distributed_lock(key = "order:<id>", lease = lease)]
+/// fn pay(mut id: u64) -> impl Future<Output = Result<Receipt, OrderError>> + Send {
+///     // Not locked. The key is already made, and `id` in it is what the caller gave.
+///     id += 1;
+///     async move {
+///         // Locked; and here, in the `async` block, the lease is bound.
+///         charge(id, &lease).await
+///     }
+/// }
+/// ```
+///
+/// The key, `manager` and the options are evaluated when the function is called, so that the future need not keep the
+/// parameters that they name. Only the manager in scope is looked up at the first poll, as for an `async fn`, so that
+/// `manager.scope(pay(1))` does what it says. The function above becomes
+///
+/// ```text
+/// fn pay(id: u64) -> impl Future<Output = Result<Receipt, OrderError>> + Send {
+///     let mut call = distlock::Call::later(..);
+///     let __lease0 = call.later_lease();
+///     distlock::run_later(
+///         call,
+///         distlock::begin(move || {       // called at once; a `return` in it does not get past the lock
+///             let mut id = id;
+///             {
+///                 id += 1;
+///                 async move {
+///                     let lease = __lease0.get();
+///                     charge(id, &lease).await
+///                 }
+///             }
+///         }),
+///         distlock::by_return(),
+///     )
+/// }
+/// ```
+///
+/// and a boxed future is boxed again, `Box::pin(distlock::run_later(..))`.
+///
+/// # With other attributes
+///
+/// The compiler expands the upper of two attributes first, and the lower one sees what came out. So an attribute *above*
+/// this one is nearer to the body, and what it adds happens under the lock; one *below* is around the lock.
+///
+/// | attribute | above `#[distributed_lock]` | below it |
+/// |---|---|---|
+/// | `#[distributed_lock]` | its lock is the outer one: taken first, freed last | its lock is the inner one |
+/// | `#[async_trait]` | stands on the trait or the impl, and so always is | - |
+/// | `#[async_recursion]` | every level of the recursion takes its lock | the same |
+/// | `#[tracing::instrument]` | the span begins when the lock is held | the span includes waiting for the lock |
+/// | `#[tokio::main]`, `#[tokio::test]` | an error: the function is no longer async | the body runs under the lock |
+/// | `#[rstest]` | an error: the lock would be around the call without the parameters | every case takes its lock |
+/// | `#[cfg_attr(.., ..)]` | as if what it adds stood there | the same, but for another `distributed_lock` (see below) |
+///
+/// Several attributes of this name nest in the order in which they are written, whatever stands between them, because the
+/// first one expands all of them. It knows the others by the name `distributed_lock`: one that is imported under another
+/// name, or added by `#[cfg_attr]`, is an attribute like any other, and so around the lock when it stands below.
+///
 /// # Errors
 ///
 /// Mistakes are errors at the argument where they were made, all of them at once: an unknown argument (with the one
@@ -112,7 +183,7 @@ use crate::function::Function;
 /// placeholder that is empty, unbalanced or names no parameter. The function itself stays, so that its callers raise no
 /// further errors.
 ///
-/// Only an `async fn` with a body can be locked. A function whose return type can't hold a `LockError` gets one error
+/// Only an `async fn` with a body, or a function that returns its future, can be locked. A function whose return type can't hold a `LockError` gets one error
 /// under that type, which names both ways out.
 #[proc_macro_attribute]
 pub fn distributed_lock(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
@@ -121,17 +192,36 @@ pub fn distributed_lock(args: proc_macro::TokenStream, item: proc_macro::TokenSt
 
 /// What was written stays, also if it can't be locked, so that one mistake is one error.
 fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
-    lock(args, item.clone()).unwrap_or_else(|error| {
+    let failed = |error: syn::Error, item: TokenStream| {
         let mut tokens = error.into_compile_error();
         tokens.extend(item);
         tokens
-    })
+    };
+    let mut function: Function = match syn::parse2(item.clone()) {
+        Ok(function) => function,
+        Err(error) => return failed(error, item),
+    };
+    let lower = function.take_locks();
+    // The attributes below this one are judged here, and so must not be left to be judged again.
+    let kept = if lower.is_empty() { item } else { function.to_token_stream() };
+    match check(args, lower, &function) {
+        Ok((spec, lower)) => expand::expand(function, &spec, &lower),
+        Err(error) => failed(error, kept),
+    }
 }
 
-fn lock(args: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let function: Function = syn::parse2(item)?;
-    let spec = check::check(Args::read(args), &function)?;
-    Ok(expand::expand(function, &spec))
+/// Judges this attribute and those below it.
+fn check(args: TokenStream, lower: Vec<TokenStream>, function: &Function) -> syn::Result<(Spec, Vec<Spec>)> {
+    let check = |args| check::check(Args::read(args), function);
+    let mut mistakes = Mistakes::default();
+    let lower = lower.into_iter().filter_map(|args| check(args).map_err(|error| mistakes.push(error)).ok()).collect();
+    match check(args) {
+        Ok(spec) => mistakes.or((spec, lower)),
+        Err(mut error) => {
+            error.extend(mistakes.or(()).err());
+            Err(error)
+        }
+    }
 }
 
 #[cfg(test)]

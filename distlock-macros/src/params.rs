@@ -8,6 +8,7 @@ use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature};
 use crate::mentions::Mentions;
 
 /// A parameter other than `self`.
+#[derive(Clone)]
 pub(crate) struct Param {
     /// Those of its attributes that matter for a `let`.
     attrs: Vec<Attribute>,
@@ -42,6 +43,16 @@ fn name(position: usize, typed: &mut PatType) -> Param {
         Pat::Ident(PatIdent { attrs: Vec::new(), by_ref: None, mutability: None, ident: ident.clone(), subpat: None });
     let pat = std::mem::replace(&mut *typed.pat, named);
     Param { attrs, ident, pat }
+}
+
+/// The parameters with the patterns that stand in the body for some of the names in the signature.
+pub(crate) fn seen(params: &[Param], hidden: &[(Ident, Pat)]) -> Vec<Param> {
+    let seen = params.iter().map(|param| {
+        let pattern = hidden.iter().find(|(name, _)| matches!(&param.pat, Pat::Ident(pat) if pat.ident == *name));
+        let pat = pattern.map_or(&param.pat, |(_, pattern)| pattern).clone();
+        Param { pat, ..param.clone() }
+    });
+    seen.collect()
 }
 
 /// The name of `id` or `mut id`. A leading `_` says that the name won't be used, which moving it would belie; and
@@ -91,10 +102,18 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     let Param { attrs, ident, pat } = param;
     let attrs = quote!(#(#attrs)*);
     // What a pattern leaves unbound must move, too.
-    let whole = plain(pat).is_none().then(|| quote!(#attrs let #ident = #ident;));
+    let mutable = borrows_mutably(pat).then(|| quote!(mut));
+    let whole = plain(pat).is_none().then(|| quote!(#attrs let #mutable #ident = #ident;));
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
     quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
+}
+
+/// Whether the pattern has a `ref mut`.
+fn borrows_mutably(pat: &Pat) -> bool {
+    let mut found = false;
+    walk(&mut pat.clone(), &mut |binding| found |= binding.by_ref.is_some() && binding.mutability.is_some());
+    found
 }
 
 // Input:
@@ -121,6 +140,10 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
         let ident = &param.ident;
         let touched = warned_of(&names);
         let mut pat = param.pat.clone();
+        // An alternative needs parentheses as a parameter, and here it must have none.
+        while let Pat::Paren(paren) = pat {
+            pat = *paren.pat;
+        }
         walk(&mut pat, &mut |binding| binding.mutability = None);
         quote! {
             loop {
@@ -134,7 +157,7 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
 }
 
 /// Those of the names that the compiler would call unused. The others must not be used behind the user's back.
-fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
+pub(crate) fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
     names.iter().filter(|name| !name.to_string().starts_with('_'))
 }
 

@@ -107,6 +107,64 @@ snapshot! {
 }
 
 snapshot! {
+    a_function_that_returns_its_future,
+    #[distributed_lock(key = "order:<id>", lease = lease, or_else = |_| total)]
+    fn pay(id: u64, mut total: Cents) -> impl Future<Output = Cents> + Send {
+        total += 1;
+        async move {
+            lease.lost().await;
+            total
+        }
+    }
+}
+
+snapshot! {
+    a_function_that_returns_a_boxed_future,
+    #[distributed_lock(key = "order:<self.id>", manager = self.locks)]
+    fn call(&mut self, (_, count): (u8, u8)) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + '_>> {
+        if count == 0 {
+            return Box::pin(ready(Ok(())));
+        }
+        Box::pin(self.inner.call())
+    }
+}
+
+snapshot! {
+    a_method_after_async_trait,
+    #[distributed_lock(key = "order:<id>:<from>", lease = lease)]
+    fn save<'life0, 'async_trait>(&'life0 self, id: u64, __arg2: (u64, u64))
+        -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'async_trait>>
+    where
+        'life0: 'async_trait,
+    {
+        Box::pin(async move {
+            if let Some(__ret) = None::<Result<(), Error>> {
+                return __ret;
+            }
+            let __self = self;
+            let id = id;
+            let (from, to) = {
+                let __arg2 = __arg2;
+                __arg2
+            };
+            let __ret: Result<(), Error> = { lease.ensure_held() };
+            __ret
+        })
+    }
+}
+
+snapshot! {
+    two_locks,
+    #[distributed_lock(key = "from:<from>", lease = first)]
+    #[must_use]
+    #[distlock::distributed_lock(key = "to:<to>", ttl = "30s", lease = second)]
+    async fn transfer(from: u64, to: u64) -> Result<(), Error> {
+        first.ensure_held()?;
+        second.ensure_held()
+    }
+}
+
+snapshot! {
     attributes_of_function_and_parameters,
     #[distributed_lock(key = "a:<r#type>")]
     #[must_use]
@@ -121,6 +179,16 @@ snapshot! {
     mistakes_keep_the_function,
     #[distributed_lock(key = "order:<idd>", timeout = "30s", retry = -1)]
     async fn pay(id: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+snapshot! {
+    mistakes_in_two_attributes_are_told_once,
+    #[distributed_lock(key = "order:<idd>")]
+    #[must_use]
+    #[distributed_lock(timeout = "30s")]
+    pub async fn pay(id: u64) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -1,7 +1,9 @@
 //! What the attribute's expansion calls. Nothing here is for people to use, or to rely on.
 
 use std::fmt::Display;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+pub use std::boxed::Box;
 
 pub use core::option::Option;
 pub use core::time::Duration;
@@ -44,7 +46,21 @@ pub fn use_manager(manager: &LockManager) -> Result<LockManager, LockError> {
 
 /// A call of an annotated function.
 #[allow(missing_debug_implementations)]
-pub struct Call(Prepared);
+pub struct Call(State);
+
+enum State {
+    Prepared(Prepared),
+    Later(Later),
+}
+
+/// What is known of a call whose future was made, but not polled.
+struct Later {
+    manager: Option<Result<LockManager, LockError>>,
+    key: Result<Key, LockError>,
+    options: Options,
+    function: &'static str,
+    lease: Option<Arc<OnceLock<Lease>>>,
+}
 
 impl Call {
     /// Makes the call ready. What is wrong with it is told when it runs.
@@ -54,22 +70,93 @@ impl Call {
         options: Options,
         function: &'static str,
     ) -> Call {
-        Call(manager.and_then(|manager| manager.core.prepare(key?, &options, Some(function))))
+        Call(State::Prepared(prepare(manager, key, &options, function)))
+    }
+
+    /// Makes a call for a function that returns its future, and may not be in its scope yet: without a manager, the one
+    /// is taken that is in scope when the future is first polled.
+    pub fn later(
+        manager: Option<Result<LockManager, LockError>>,
+        key: Result<Key, LockError>,
+        options: Options,
+        function: &'static str,
+    ) -> Call {
+        Call(State::Later(Later { manager, key, options, function, lease: None }))
     }
 
     /// The lease that the body will run under, for the body to use. If there will be none, the body does not run.
     pub fn lease(&self) -> Lease {
-        let hold = match &self.0 {
-            Ok((_, hold)) => hold.clone(),
-            Err(_) => Arc::new(Hold::never()),
-        };
-        Lease { hold }
+        match &self.0 {
+            State::Prepared(Ok((_, hold))) => Lease { hold: hold.clone() },
+            State::Prepared(Err(_)) | State::Later(_) => no_lease(),
+        }
     }
+
+    /// Where the lease will be when the body is polled.
+    pub fn later_lease(&mut self) -> LaterLease {
+        LaterLease(match &mut self.0 {
+            State::Later(later) => later.lease.get_or_insert_default().clone(),
+            State::Prepared(_) => Arc::default(),
+        })
+    }
+
+    fn prepare(self) -> Prepared {
+        match self.0 {
+            State::Prepared(prepared) => prepared,
+            State::Later(later) => later.prepare(),
+        }
+    }
+}
+
+impl Later {
+    fn prepare(self) -> Prepared {
+        let manager = self.manager.unwrap_or_else(manager);
+        let prepared = prepare(manager, self.key, &self.options, self.function)?;
+        if let Some(lease) = self.lease {
+            // It is empty: a call is prepared once.
+            let _ = lease.set(Lease { hold: prepared.1.clone() });
+        }
+        Ok(prepared)
+    }
+}
+
+fn prepare(
+    manager: Result<LockManager, LockError>,
+    key: Result<Key, LockError>,
+    options: &Options,
+    function: &'static str,
+) -> Prepared {
+    manager.and_then(|manager| manager.core.prepare(key?, options, Some(function)))
+}
+
+fn no_lease() -> Lease {
+    Lease { hold: Arc::new(Hold::never()) }
+}
+
+/// The lease of a body that was made before its call was.
+#[allow(missing_debug_implementations)]
+pub struct LaterLease(Arc<OnceLock<Lease>>);
+
+impl LaterLease {
+    /// The lease, in a body that runs. It takes `self`, so that also a block without `move` owns it.
+    pub fn get(self) -> Lease {
+        self.0.get().cloned().unwrap_or_else(no_lease)
+    }
+}
+
+/// Makes the body's future. Inside a closure, a `return` of the user's does not get past the lock.
+pub fn begin<F: Future>(body: impl FnOnce() -> F) -> F {
+    body()
 }
 
 /// Runs the body under the call's lock.
 pub fn run<R: Outcome, F: Future<Output = R>>(call: Call, body: F) -> impl Future<Output = R> {
-    crate::run::run(call.0, body, ByOutcome)
+    crate::run::run(|| call.prepare(), body, ByOutcome)
+}
+
+/// Runs the body of a function that returns its future.
+pub fn run_later<R, F: Future<Output = R>>(call: Call, body: F, settle: ByReturn<R>) -> impl Future<Output = R> {
+    crate::run::run(|| call.prepare(), body, settle)
 }
 
 /// Runs the body under the call's lock, with `or_else` for what to return where that fails.
@@ -78,7 +165,7 @@ where
     F: Future<Output = R>,
     G: FnOnce(LockError) -> R,
 {
-    crate::run::run(call.0, body, ByClosure(or_else))
+    crate::run::run(|| call.prepare(), body, ByClosure(or_else))
 }
 
 /// What a function may return whose lock can fail.
@@ -115,6 +202,29 @@ impl<R: Outcome> Settle<R> for ByOutcome {
 
     fn lost(self, returned: R, error: LockError) -> R {
         if returned.is_failure() { returned } else { R::lock_failed(error) }
+    }
+}
+
+/// The same for a future whose type leaves the function. As functions, since a bound on that type would be asked for
+/// wherever the type is looked at, and one mistake would be many errors.
+#[allow(missing_debug_implementations)]
+pub struct ByReturn<R> {
+    failed: fn(LockError) -> R,
+    is_failure: fn(&R) -> bool,
+}
+
+/// How the return type says that the lock failed.
+pub fn by_return<R: Outcome>() -> ByReturn<R> {
+    ByReturn { failed: R::lock_failed, is_failure: R::is_failure }
+}
+
+impl<R> Settle<R> for ByReturn<R> {
+    fn failed(self, error: LockError) -> R {
+        (self.failed)(error)
+    }
+
+    fn lost(self, returned: R, error: LockError) -> R {
+        if (self.is_failure)(&returned) { returned } else { (self.failed)(error) }
     }
 }
 

@@ -101,7 +101,8 @@ impl LockRequest {
         F: Future<Output = Result<T, E>>,
         E: From<LockError>,
     {
-        run(self.prepare(), future, ByOutcome)
+        let prepared = self.prepare();
+        run(|| prepared, future, ByOutcome)
     }
 
     fn with(mut self, set: impl FnOnce(Options) -> Options) -> Self {

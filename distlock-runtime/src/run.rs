@@ -22,17 +22,15 @@ pub(crate) trait Settle<T> {
     fn lost(self, returned: T, error: LockError) -> T;
 }
 
-/// Runs `body` under the lock that `call` describes, and settles by `settle` what comes of it.
+/// Runs `body` under the lock that `prepare` describes, and settles by `settle` what comes of it. It is asked at the first
+/// poll, since only there is it known which manager is in scope.
 pub(crate) fn run<F: Future, S: Settle<F::Output>>(
-    call: Prepared,
+    prepare: impl FnOnce() -> Prepared,
     body: F,
     settle: S,
 ) -> impl Future<Output = F::Output> {
-    let (hold, acquiring, failed) = match call {
-        Ok((core, hold)) => (Some(hold.clone()), Some(acquire(core, hold)), None),
-        Err(error) => (None, None, Some(error)),
-    };
-    Run { body: Some(body), phase: Phase::Acquiring { acquiring, failed }, hold, settle: Some(settle), free }
+    let phase = Phase::Preparing { prepare: Some(prepare) };
+    Run { body: Some(body), phase, hold: None, settle: Some(settle), acquire, free }
 }
 
 async fn free(mut guard: LockGuard) -> Result<(), NotFreed> {
@@ -44,32 +42,36 @@ pin_project! {
     ///
     /// It is written by hand, since an async function would store the body twice, as its argument and as what it awaits,
     /// and a body can be large.
-    struct Run<F: Future, A, S, R> {
+    struct Run<F: Future, P, A, S, R> {
         // Before the phase, which has the guard: fields are dropped in this order, and the lock is freed after the body
         // is gone.
         #[pin]
         body: Option<F>,
         #[pin]
-        phase: Phase<A, R, F::Output>,
+        phase: Phase<P, A, R, F::Output>,
         hold: Option<Arc<Hold>>,
         settle: Option<S>,
+        acquire: fn(Arc<Core>, Arc<Hold>) -> A,
         free: fn(LockGuard) -> R,
     }
 }
 
 pin_project! {
     #[project = PhaseProjection]
-    enum Phase<A, R, T> {
-        Acquiring { #[pin] acquiring: Option<A>, failed: Option<LockError> },
+    enum Phase<P, A, R, T> {
+        Preparing { prepare: Option<P> },
+        Refused { error: Option<LockError> },
+        Acquiring { #[pin] acquiring: A },
         Holding { guard: Option<LockGuard> },
         Releasing { #[pin] releasing: R, returned: Option<T> },
         Done,
     }
 }
 
-impl<F, A, S, R> Future for Run<F, A, S, R>
+impl<F, P, A, S, R> Future for Run<F, P, A, S, R>
 where
     F: Future,
+    P: FnOnce() -> Prepared,
     A: Future<Output = Result<LockGuard, LockError>>,
     S: Settle<F::Output>,
     R: Future<Output = Result<(), NotFreed>>,
@@ -78,16 +80,29 @@ where
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let mut this = self.project();
+        if let PhaseProjection::Preparing { prepare } = this.phase.as_mut().project() {
+            let Some(prepare) = prepare.take() else { return Poll::Pending };
+            let next = match prepare() {
+                Ok((core, hold)) => {
+                    *this.hold = Some(hold.clone());
+                    Phase::Acquiring { acquiring: (this.acquire)(core, hold) }
+                }
+                Err(error) => Phase::Refused { error: Some(error) },
+            };
+            this.phase.set(next);
+        }
         let hold = this.hold.as_deref();
         let _in_span = hold.map(|hold| hold.span.enter());
         let ended = loop {
             let next = match this.phase.as_mut().project() {
-                PhaseProjection::Acquiring { acquiring, failed } => {
-                    match ready!(poll_acquiring(acquiring, failed, cx)) {
-                        Ok(guard) => Phase::Holding { guard: Some(guard) },
-                        Err(error) => break Ended::Failed(error),
-                    }
-                }
+                PhaseProjection::Refused { error } => match error.take() {
+                    Some(error) => break Ended::Failed(error),
+                    None => return Poll::Pending,
+                },
+                PhaseProjection::Acquiring { acquiring } => match ready!(acquiring.poll(cx)) {
+                    Ok(guard) => Phase::Holding { guard: Some(guard) },
+                    Err(error) => break Ended::Failed(error),
+                },
                 PhaseProjection::Holding { guard } => match ready!(poll_holding(guard, this.body.as_mut(), cx)) {
                     Ok((guard, returned)) => {
                         Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
@@ -101,8 +116,8 @@ where
                         _ => return Poll::Pending,
                     }
                 }
-                // To poll a future after its end is a mistake of the caller's, but none to panic for.
-                PhaseProjection::Done => return Poll::Pending,
+                // To poll a future after its end, or after it panicked, is a mistake of the caller's, but none to panic for.
+                PhaseProjection::Preparing { .. } | PhaseProjection::Done => return Poll::Pending,
             };
             this.phase.set(next);
         };
@@ -135,17 +150,6 @@ impl<T> Ended<T> {
             Ended::Failed(error) => settle.failed(error),
             Ended::Lost(returned, error) => settle.lost(returned, error),
         }
-    }
-}
-
-fn poll_acquiring<A: Future<Output = Result<LockGuard, LockError>>>(
-    acquiring: Pin<&mut Option<A>>,
-    failed: &mut Option<LockError>,
-    cx: &mut Context<'_>,
-) -> Poll<Result<LockGuard, LockError>> {
-    match acquiring.as_pin_mut() {
-        Some(acquiring) => acquiring.poll(cx),
-        None => Poll::Ready(Err(failed.take().unwrap_or(LockError::NotInstalled))),
     }
 }
 

@@ -39,6 +39,7 @@ mod reconnecting;
 mod releasing;
 mod runtimes;
 mod server_faults;
+mod shapes;
 mod shutdown;
 #[cfg(feature = "tls")]
 mod tls;

@@ -38,7 +38,15 @@ macro_rules! concat {
     };
 }
 
+macro_rules! module_path {
+    ($($tokens:tt)*) => {
+        compile_error!("not the user's own")
+    };
+}
+
 fn run() {}
+fn begin() {}
+fn drop() {}
 fn manager() {}
 
 #[distributed_lock(key = "{key}:{call}:{ret}:{lock}", ttl = "30s", backoff = "1s..2s", lease = lease)]
@@ -47,6 +55,25 @@ async fn names(key: u64, call: u64, ret: u64, lock: u64, ttl: u64, token: u64, g
     Plain::Ok(key + call + ret + lock + ttl + token + guard + result)
 }
 
+#[distributed_lock(key = "{key}:{call}:{ret}:{lock}", ttl = "30s", backoff = "1s..2s", lease = lease, or_else = move |_| ret)]
+#[distributed_lock(key = manager, or_else = move |_| call)]
+fn future(key: u64, call: u64, ret: u64, lock: u64, manager: u64) -> impl ::core::future::Future<Output = u64> {
+    async move {
+        let _ = lease.is_held();
+        key + call + ret + lock + manager
+    }
+}
+
+#[distributed_lock(key = "{key}:{call}", lease = result)]
+fn boxed(key: u64, call: u64) -> ::std::pin::Pin<::std::boxed::Box<dyn ::core::future::Future<Output = Result>>> {
+    ::std::boxed::Box::pin(async move {
+        result.ensure_held()?;
+        Plain::Ok(key + call)
+    })
+}
+
 fn main() {
     let _ = names(1, 2, 3, 4, 5, 6, 7, 8);
+    let _ = future(1, 2, 3, 4, 5);
+    let _ = boxed(1, 2);
 }

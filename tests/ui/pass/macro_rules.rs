@@ -22,12 +22,70 @@ macro_rules! locked_by_its_own_names {
     };
 }
 
+macro_rules! locked_with_body {
+    ($(#[$attr:meta])* $vis:vis $name:ident($($param:pat => $ty:ty),*) -> $ret:ty, $key:literal, $retry:expr, $body:block) => {
+        #[distributed_lock(key = $key, retry = $retry)]
+        $(#[$attr])*
+        $vis async fn $name($($param: $ty),*) -> $ret $body
+    };
+}
+
+macro_rules! returning {
+    ($name:ident, $id:ident: $ty:ty, $ret:ty, $lease:ident, $body:block, $future:expr) => {
+        #[distributed_lock(key = "returned:<id>", lease = $lease)]
+        fn $name($id: $ty) -> $ret {
+            Box::pin(async move $body)
+        }
+
+        mod blocks {
+            use super::*;
+
+            #[distributed_lock(key = "block:<id>", lease = $lease)]
+            pub(super) fn $name($id: $ty) -> impl Future<Output = Answer> {
+                async move $body
+            }
+        }
+
+        mod futures {
+            use super::*;
+
+            #[distributed_lock(key = $id)]
+            pub(super) fn $name($id: $ty) -> $ret {
+                $future
+            }
+        }
+    };
+}
+
+macro_rules! attribute_with {
+    ($($args:tt)*) => {
+        #[distributed_lock($($args)*)]
+        #[distributed_lock(key = "made", global)]
+        async fn with(id: u64) -> Result<u64, LockError> {
+            Ok(id)
+        }
+    };
+}
+
+locked_with_body!(#[must_use] pub(crate) body((id, _) => (u64, u64), r#type => u8) -> Answer, "body:<id>:<r#type>", 2 + 1, {
+    let _: u8 = r#type;
+    Ok(id)
+});
+
 type Answer = Result<u64, LockError>;
 
 locked!(given, id, "given:<id>", "30s");
 locked_by_its_own_names!(made, 3);
 
+returning!(returned, id: u64, std::pin::Pin<Box<dyn Future<Output = Answer> + Send>>, lease, {
+    lease.ensure_held()?;
+    Ok(id)
+}, Box::pin(async move { Ok(id) }));
+attribute_with!(key = "with:{id:04}", ttl = "30s");
+
 fn main() {
+    let _ = body((1, 2), 3);
+    let _ = (returned(1), futures::returned(1), blocks::returned(1), with(1));
     let _ = given(1);
     let _ = made(1);
 }

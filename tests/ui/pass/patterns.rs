@@ -72,7 +72,45 @@ async fn attributes(
     Ok(())
 }
 
+enum Side {
+    Left(u64),
+    Right(u64),
+}
+
+mod settings {
+    pub struct Limit {
+        pub r#type: u64,
+        pub size: u64,
+    }
+}
+
+#[distributed_lock(key = "side:<id>:<r#type>:{a + b}")]
+async fn alternatives(
+    (Side::Left(id) | Side::Right(id)): Side,
+    settings::Limit { r#type, size: ref limit }: settings::Limit,
+    ([a, .., b], ()): ([u64; 3], ()),
+    (mut list, ref mut count): (Vec<u64>, u64),
+) -> Result<u64> {
+    list.push(*limit);
+    *count += 1;
+    Ok(id + *count)
+}
+
+macro_rules! pair {
+    ($first:ident, $second:ident) => {
+        ($first, $second)
+    };
+}
+
+#[distributed_lock(key = "made:<id>")]
+async fn made_by_a_macro(id: u64, pair!(a, b): (u64, u64)) -> Result<u64> {
+    Ok(a + b)
+}
+
 fn main() {
+    let limit = settings::Limit { r#type: 1, size: 2 };
+    let _ = (Side::Right(1), alternatives(Side::Left(1), limit, ([1, 2, 3], ()), (Vec::new(), 1)));
+    let _ = made_by_a_macro(1, (2, 3));
     let transfer = || Transfer { from: 1, to: 2, note: String::new() };
     let _ = bindings_in_the_key(Path((1, 2)));
     let _ = bindings_of_two(Path(1), transfer());
