@@ -36,7 +36,7 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let params = params::name_all(&mut function.sig);
     let call = call(&function, &params, spec);
     let output = output(&function);
-    let block = block(&function, &params, spec, output);
+    let block = block(&function, &params, spec);
     let Function { attrs, vis, sig, .. } = &function;
     let private = private(&spec.krate, output);
     let lease = spec.lease.iter();
@@ -44,14 +44,21 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let run = if spec.or_else.is_some() { "run_or_else" } else { "run" };
     let run = Ident::new(run, output);
     let run = quote_spanned!(output=> #private::#run(call, #block #(, #or_else)*).await);
-    quote_spanned! {Span::mixed_site()=>
-        #(#attrs)*
-        #vis #sig {
-            let call = #call;
-            #(let #lease = call.lease();)*
-            #run
-        }
-    }
+    let whole = quote_spanned! {Span::mixed_site()=>
+        let call = #call;
+        #(let #lease = call.lease();)*
+        #run
+    };
+    let whole = braces(&function, whole);
+    quote_spanned!(Span::mixed_site()=> #(#attrs)* #vis #sig #whole)
+}
+
+/// The user's braces around code of ours. Where something starts and ends decides whose it is, and so which lints
+/// look into it; what stands between them does not count.
+fn braces(function: &Function, code: TokenStream) -> TokenStream {
+    let mut block = TokenStream::new();
+    function.brace.surround(&mut block, |tokens| tokens.extend(code));
+    block
 }
 
 /// Where the return type stands: the runtime asks something of it, and if that is not given, the error belongs there.
@@ -98,20 +105,16 @@ fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
 ///
 /// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
 /// dropped, which must be before the parameters are.
-fn block(function: &Function, params: &[Param], spec: &Spec, place: Span) -> TokenStream {
-    let Function { sig, brace, body, .. } = function;
+fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
+    let Function { sig, body, .. } = function;
     let mut mentions = mentions(spec);
     mentions.add(spec.or_else.to_token_stream());
     let moves = params::move_all(sig, params, &mentions);
     let declared = declared(&sig.output, &spec.krate);
-    let mut block = TokenStream::new();
-    brace.surround(&mut block, |tokens| tokens.extend(quote!(#declared #body)));
-    quote_spanned! {place=>
-        async move {
-            #moves
-            #block
-        }
-    }
+    let body = braces(function, body.clone());
+    let block = braces(function, quote!(#declared #moves #body));
+    let start = sig.asyncness;
+    quote!(#start move #block)
 }
 
 /// A `return` that is never reached: without it the block would have the type of its first `return` or of its last
