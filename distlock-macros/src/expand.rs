@@ -22,15 +22,13 @@ use crate::template::{Piece, Placeholder};
 //     async fn pay(id: u64) -> Result<Receipt, OrderError> {
 //         let call = Call::new(manager(), KEY, OPTIONS, concat!(module_path!(), "::", "pay"));
 //         let lease = call.lease();
-//         run(call, async move {
+//         let body = async move {
+//             if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
 //             let id = id;
 //             let _ = &id;
-//             {
-//                 if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
-//                 BODY
-//             }
-//         })
-//         .await
+//             { ; BODY }
+//         };
+//         run(call, body, by_outcome()).await
 //     }
 pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let params = params::name_all(&mut function.sig);
@@ -40,10 +38,10 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let Function { attrs, vis, sig, .. } = &function;
     let private = private(&spec.krate, output);
     let lease = spec.lease.iter();
-    let or_else = spec.or_else.iter();
-    let run = if spec.or_else.is_some() { "run_or_else" } else { "run" };
-    let run = Ident::new(run, output);
-    let run = quote_spanned!(output=> #private::#run(call, #block #(, #or_else)*).await);
+    let run = match &spec.or_else {
+        Some(or_else) => quote_spanned!(output=> #private::run_or_else(call, #block, #or_else).await),
+        None => quote_spanned!(output=> #private::run(call, #block, #private::by_outcome()).await),
+    };
     let whole = quote_spanned! {Span::mixed_site()=>
         let call = #call;
         #(let #lease = call.lease();)*
@@ -111,7 +109,8 @@ fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
     mentions.add(spec.or_else.to_token_stream());
     let moves = params::move_all(sig, params, &mentions);
     let declared = declared(&sig.output, &spec.krate);
-    let body = braces(function, body.clone());
+    // Of a single expression in braces the compiler would say that it needs none.
+    let body = braces(function, quote_spanned!(Span::mixed_site()=> ; #body));
     let block = braces(function, quote!(#declared #moves #body));
     let start = sig.asyncness;
     quote!(#start move #block)

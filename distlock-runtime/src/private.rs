@@ -68,8 +68,11 @@ impl Call {
 }
 
 /// Runs the body under the call's lock.
-pub fn run<R: Outcome, F: Future<Output = R>>(call: Call, body: F) -> impl Future<Output = R> {
-    crate::run::run(call.0, body, ByOutcome)
+///
+/// What the return type must satisfy is asked for by [`by_outcome`] alone: a bound here would also be one of the future's
+/// type, and the compiler would complain twice.
+pub fn run<F: Future>(call: Call, body: F, outcome: ByOutcome<F::Output>) -> impl Future<Output = F::Output> {
+    crate::run::run(call.0, body, outcome)
 }
 
 /// Runs the body under the call's lock, with `or_else` for what to return where that fails.
@@ -106,15 +109,24 @@ impl<T, E: From<LockError>> Outcome for Result<T, E> {
 }
 
 /// Settles by what the return type can say.
-pub(crate) struct ByOutcome;
+#[allow(missing_debug_implementations)]
+pub struct ByOutcome<R> {
+    lock_failed: fn(LockError) -> R,
+    is_failure: fn(&R) -> bool,
+}
 
-impl<R: Outcome> Settle<R> for ByOutcome {
+/// The way to settle that a return type brings with it.
+pub fn by_outcome<R: Outcome>() -> ByOutcome<R> {
+    ByOutcome { lock_failed: R::lock_failed, is_failure: R::is_failure }
+}
+
+impl<R> Settle<R> for ByOutcome<R> {
     fn failed(self, error: LockError) -> R {
-        R::lock_failed(error)
+        (self.lock_failed)(error)
     }
 
     fn lost(self, returned: R, error: LockError) -> R {
-        if returned.is_failure() { returned } else { R::lock_failed(error) }
+        if (self.is_failure)(&returned) { returned } else { (self.lock_failed)(error) }
     }
 }
 

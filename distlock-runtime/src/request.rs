@@ -7,7 +7,7 @@ use crate::guard::LockGuard;
 use crate::key::Key;
 use crate::manager::Core;
 use crate::options::{OnLost, Options};
-use crate::private::ByOutcome;
+use crate::private::by_outcome;
 use crate::run::{Prepared, run};
 use crate::{Backoff, LockError};
 
@@ -101,7 +101,7 @@ impl LockRequest {
         F: Future<Output = Result<T, E>>,
         E: From<LockError>,
     {
-        run(self.prepare(), future, ByOutcome)
+        run(self.prepare(), future, by_outcome())
     }
 
     fn with(mut self, set: impl FnOnce(Options) -> Options) -> Self {
