@@ -1,6 +1,6 @@
 //! Writes the function that locks: one call of the runtime, with the body as a future. Nothing can fail here.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Path, ReturnType, Type};
@@ -109,11 +109,18 @@ fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
     mentions.add(spec.or_else.to_token_stream());
     let moves = params::move_all(sig, params, &mentions);
     let declared = declared(&sig.output, &spec.krate);
-    // Of a single expression in braces the compiler would say that it needs none.
-    let body = braces(function, quote_spanned!(Span::mixed_site()=> ; #body));
+    let body = braces(function, two_statements(body));
     let block = braces(function, quote!(#declared #moves #body));
     let start = sig.asyncness;
     quote!(#start move #block)
+}
+
+/// An empty statement and the body: of a lone expression in braces the compiler would say that it needs none.
+fn two_statements(body: &TokenStream) -> TokenStream {
+    // Of the user's own `;` it has something to say as well, and would not see it next to ours.
+    let starts_empty = matches!(body.clone().into_iter().next(), Some(TokenTree::Punct(punct)) if punct.as_char() == ';');
+    let empty = (!starts_empty).then(|| quote_spanned!(Span::mixed_site()=> ;));
+    quote!(#empty #body)
 }
 
 /// A `return` that is never reached: without it the block would have the type of its first `return` or of its last

@@ -92,9 +92,14 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     let attrs = quote!(#(#attrs)*);
     // What a pattern leaves unbound must move, too.
     let whole = plain(pat).is_none().then(|| quote!(#attrs let #ident = #ident;));
+    let bound = match pat {
+        // To clippy, a lone `let _name = value` is a mistake. rustc writes it for an async function, but nobody else may.
+        Pat::Ident(name) if plain(pat).is_none() && name.by_ref.is_none() && name.subpat.is_none() => quote!(#attrs let (#pat,) = (#ident,);),
+        _ => quote!(#attrs let #pat = #ident;),
+    };
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
-    quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
+    quote!(#whole #bound #(#attrs let _ = &#touched;)*)
 }
 
 // Input:
