@@ -11,3 +11,9 @@ mod errors;
 mod inference;
 mod drops;
 mod futures;
+mod keys;
+
+/// Runs a future on this thread alone.
+fn block_on<F: Future>(future: F) -> F::Output {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}

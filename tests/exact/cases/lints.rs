@@ -294,3 +294,98 @@ async fn nested_blocks(id: u64) -> Result<u64, LockError> {
     let c = async move { return next(a).await };
     Ok(c.await)
 }
+
+/// A pair.
+#[derive(Debug)]
+pub struct Pair(u64, u64);
+
+impl Pair {
+    #[distributed_lock(key = "k", global)]
+    async fn assigned_and_returned(mut self) -> Result<Self, LockError> {
+        self.0 = next(1).await;
+        Ok(self)
+    }
+
+    #[distributed_lock(key = "k", global)]
+    async fn other_field_read(mut self) -> Result<u64, LockError> {
+        self.0 = next(1).await;
+        Ok(self.1)
+    }
+
+    #[distributed_lock(key = "k", global)]
+    async fn never_read(mut self) -> Result<(), LockError> {
+        self.0 = next(1).await;
+        Ok(())
+    }
+
+    #[distributed_lock(key = "k", global)]
+    async fn replaced(mut self) -> Result<u64, LockError> {
+        self = Self(next(1).await, 2);
+        self.1 = 5;
+        Ok(self.0)
+    }
+
+    #[distributed_lock(key = "k", global)]
+    async fn unused_mut_self(mut self) -> Result<u64, LockError> {
+        Ok(next(self.0).await)
+    }
+}
+
+/// It is dropped with a sound.
+#[derive(Debug)]
+pub struct Loud(u64);
+
+impl Drop for Loud {
+    fn drop(&mut self) {
+        println!("{}", self.0);
+    }
+}
+
+impl Loud {
+    #[distributed_lock(key = "k", global)]
+    async fn read_again(mut self) -> Result<u64, LockError> {
+        self.0 += next(1).await;
+        Ok(self.0)
+    }
+}
+
+#[distributed_lock(key = "k", global)]
+async fn assigned(mut pair: Pair, mut loud: Loud, mut n: u64) -> Result<(), LockError> {
+    pair.0 = next(1).await;
+    loud.0 = 4;
+    n = 5;
+    Ok(())
+}
+
+#[distributed_lock(key = "k", global)]
+async fn wild(_: Pair, ref by: Pair, pair @ Pair(_, _): Pair, _unused: u64, mut _used: u64) -> Result<u64, LockError> {
+    Ok(next(pair.0 + by.1).await)
+}
+
+#[distributed_lock(key = "k:<id>:{pair.0}", ttl = "30s", retry = 3, max_hold = "5m")]
+async fn with_a_key(id: u64, pair: Pair, text: String) -> Result<u64, LockError> {
+    let n = text.len() as u64;
+    return Ok(next(id + pair.1 + n).await);
+}
+
+#[distributed_lock(key = "k:<id>", or_else = |_| {})]
+async fn with_or_else(id: u64) {
+    next(id).await;
+    return;
+}
+
+#[distributed_lock(key = "k:<id>", or_else = |_| Vec::new())]
+async fn whole_pattern((id, _): (u64, u64)) -> Vec<u64> {
+    let list = vec![next(id).await];
+    list
+}
+
+#[distributed_lock(key = "k", global)]
+async fn impl_trait(id: u64) -> Result<impl Iterator<Item = u64>, LockError> {
+    return Ok(0..next(id).await);
+}
+
+#[distributed_lock(key = "k", global)]
+pub(crate) async unsafe fn not_safe(id: u64) -> Result<u64, LockError> {
+    Ok(next(id).await)
+}
