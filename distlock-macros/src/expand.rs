@@ -38,9 +38,10 @@ pub(crate) fn expand(mut function: Function, spec: &Spec) -> TokenStream {
     let Function { attrs, vis, sig, .. } = &function;
     let private = private(&spec.krate, output);
     let lease = spec.lease.iter();
-    let run = match &spec.or_else {
-        Some(or_else) => quote_spanned!(output=> #private::run_or_else(call, #block, #or_else).await),
-        None => quote_spanned!(output=> #private::run(call, #block, #private::by_outcome()).await),
+    let run = if let Some(or_else) = &spec.or_else {
+        quote_spanned!(output=> #private::run_or_else(call, #block, #or_else).await)
+    } else {
+        quote_spanned!(output=> #private::run(call, #block, #private::by_outcome()).await)
     };
     let whole = quote_spanned! {Span::mixed_site()=>
         let call = #call;
@@ -118,7 +119,8 @@ fn block(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
 /// An empty statement and the body: of a lone expression in braces the compiler would say that it needs none.
 fn two_statements(body: &TokenStream) -> TokenStream {
     // Of the user's own `;` it has something to say as well, and would not see it next to ours.
-    let starts_empty = matches!(body.clone().into_iter().next(), Some(TokenTree::Punct(punct)) if punct.as_char() == ';');
+    let starts_empty =
+        matches!(body.clone().into_iter().next(), Some(TokenTree::Punct(punct)) if punct.as_char() == ';');
     let empty = (!starts_empty).then(|| quote_spanned!(Span::mixed_site()=> ;));
     quote!(#empty #body)
 }
@@ -160,9 +162,9 @@ fn manager(Spec { krate, manager, .. }: &Spec) -> TokenStream {
 // Output:
 //     KeyBuilder::new()
 //         .literal("order:")
-//         .value("order.id", format_args!("{}", order.id), Option::Some('/'))
+//         .value("order.id", format_args!("{}", order.id), '/')
 //         .literal("/")
-//         .value("shard", format_args!("{:02}", shard), Option::None)
+//         .last_value("shard", format_args!("{:02}", shard))
 //         .finish()
 fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
     match key {
@@ -187,14 +189,13 @@ fn key_piece(krate: &Path, piece: &Piece, next: Option<&Piece>) -> TokenStream {
     match piece {
         Piece::Literal(text) => quote_spanned!(mixed=> .literal(#text)),
         Piece::Placeholder(Placeholder { text, expr, format, .. }) => {
-            let next = match next {
-                Some(Piece::Literal(text)) => text.chars().next(),
-                _ => None,
-            };
-            let none = quote_spanned!(mixed=> #krate::__private::Option::None);
-            let some = |next| quote_spanned!(mixed=> #krate::__private::Option::Some(#next));
-            let next = next.map_or(none, some);
-            quote_spanned!(mixed=> .value(#text, #krate::__private::format_args!(#format, #expr), #next))
+            let value = quote_spanned!(mixed=> #text, #krate::__private::format_args!(#format, #expr));
+            if let Some(Piece::Literal(text)) = next {
+                let next = text.chars().next();
+                quote_spanned!(mixed=> .value(#value, #next))
+            } else {
+                quote_spanned!(mixed=> .last_value(#value))
+            }
         }
     }
 }

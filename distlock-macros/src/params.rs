@@ -94,7 +94,9 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     let whole = plain(pat).is_none().then(|| quote!(#attrs let #ident = #ident;));
     let bound = match pat {
         // To clippy, a lone `let _name = value` is a mistake. rustc writes it for an async function, but nobody else may.
-        Pat::Ident(name) if plain(pat).is_none() && name.by_ref.is_none() && name.subpat.is_none() => quote!(#attrs let (#pat,) = (#ident,);),
+        Pat::Ident(name) if plain(pat).is_none() && name.by_ref.is_none() && name.subpat.is_none() => {
+            quote!(#attrs let (#pat,) = (#ident,);)
+        }
         _ => quote!(#attrs let #pat = #ident;),
     };
     let names = bindings(pat);
@@ -103,7 +105,7 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
 }
 
 // Input:
-//     Call::new(manager(), KeyBuilder::new().value("from", format_args!("{}", from), None).finish(), ..)
+//     Call::new(manager(), KeyBuilder::new().last_value("from", format_args!("{}", from)).finish(), ..)
 //
 // Output:
 //     loop {

@@ -1,6 +1,7 @@
 //! Arguments are dropped in the plain function's order, and before the release is sent.
 
-#![allow(unused_variables, unused_assignments)]
+// The parameters are there to be dropped, and the functions to have parameters.
+#![allow(unused_variables, unused_assignments, clippy::pedantic, clippy::toplevel_ref_arg)]
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -154,10 +155,7 @@ fn arguments_are_dropped_in_order_and_before_the_release() {
     );
     same(loud("s").plain_by_mutable_value(loud("unused")), loud("s").by_mutable_value(loud("unused")));
     for a in ["a", "other"] {
-        same(
-            plain_moved(loud(a), loud("b"), loud("c"), pair()),
-            moved(loud(a), loud("b"), loud("c"), pair()),
-        );
+        same(plain_moved(loud(a), loud("b"), loud("c"), pair()), moved(loud(a), loud("b"), loud("c"), pair()));
     }
     same(plain_failing(loud("a"), loud("_")), failing(loud("a"), loud("_")));
 }

@@ -186,8 +186,8 @@ fn code(mistakes: &[&str], called: bool) -> String {
     code
 }
 
-fn describe(these: &BTreeSet<Finding>, those: &BTreeSet<Finding>, what: &str, code: &str, to: &mut String) {
-    for finding in these.difference(those) {
+fn describe(these: &BTreeSet<Finding>, others: &BTreeSet<Finding>, what: &str, code: &str, to: &mut String) {
+    for finding in these.difference(others) {
         let line = usize::try_from(finding.line).unwrap();
         let before: Vec<&str> = code.lines().take(line).filter(|line| line.starts_with("mod ")).collect();
         let case = before.last().copied().unwrap_or_default().trim_end_matches(" {");

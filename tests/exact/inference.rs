@@ -2,6 +2,9 @@
 //!
 //! Each function stands here twice, and the test is that both compile and return the same.
 
+// The functions are as they are for the sake of the compiler's inference.
+#![allow(clippy::pedantic, clippy::needless_return)]
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::{Debug, Display};
@@ -45,14 +48,12 @@ type Boxed = Result<Box<dyn Display + Send>, Box<dyn Error + Send + Sync>>;
 macro_rules! twice {
     ($($(#[$attribute:meta])* async fn $name:ident($($parameters:tt)*) -> $return:ty $body:block)*) => {
         mod plain {
-            #![allow(clippy::wildcard_imports, clippy::unused_async)]
-            use super::*;
+                        use super::*;
             $($(#[$attribute])* pub(super) async fn $name($($parameters)*) -> $return $body)*
         }
 
         mod locked {
-            #![allow(clippy::wildcard_imports)]
-            use super::*;
+                        use super::*;
             $($(#[$attribute])*
             #[distributed_lock(key = "inferred", global)]
             pub(super) async fn $name($($parameters)*) -> $return $body)*

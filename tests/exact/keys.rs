@@ -1,12 +1,12 @@
 //! Different arguments never give the same key, whatever the template and the values.
 
-use distlock::LockError;
 use distlock::__private::{Key, KeyBuilder};
+use distlock::LockError;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Few characters, of those that an encoding could trip over, so that a collision would soon be found.
+/// Few characters, of others that an encoding could trip over, so that a collision would soon be found.
 const TRICKY: &[char] =
     &['%', ':', '2', '5', '3', 'A', 'a', 'F', 'C', ' ', '\0', '\n', '\u{7f}', '\u{85}', 'é', '}', '{', '<', '>', '😀'];
 
@@ -27,10 +27,10 @@ impl Template {
         }
         let behind = self.between.iter().chain([&self.last]);
         for (value, literal) in values.iter().zip(behind) {
-            key = key.value("value", format_args!("{value}"), literal.chars().next());
-            if !literal.is_empty() {
-                key = key.literal(literal);
-            }
+            key = match literal.chars().next() {
+                Some(next) => key.value("value", format_args!("{value}"), next).literal(literal),
+                None => key.last_value("value", format_args!("{value}")),
+            };
         }
         key.finish()
     }
@@ -56,9 +56,9 @@ fn calls(value: impl Strategy<Value = String> + Clone) -> impl Strategy<Value = 
     })
 }
 
-fn refuse_same((template, these, those): &(Template, Vec<String>, Vec<String>)) -> Result<(), TestCaseError> {
-    if let (Ok(this), Ok(that)) = (template.render(these), template.render(those)) {
-        prop_assert_eq!(this == that, these == those, "{} and {}", this, that);
+fn refuse_same((template, these, others): &(Template, Vec<String>, Vec<String>)) -> Result<(), TestCaseError> {
+    if let (Ok(this), Ok(that)) = (template.render(these), template.render(others)) {
+        prop_assert_eq!(this == that, these == others, "{} and {}", this, that);
     }
     Ok(())
 }
@@ -87,8 +87,8 @@ proptest! {
         let template = Template { first: String::new(), between: vec![separator.clone()], last: String::new() };
         let [a, b, c] = &parts[..] else { unreachable!() };
         let these = vec![format!("{a}{separator}{b}"), c.clone()];
-        let those = vec![a.clone(), format!("{b}{separator}{c}")];
-        refuse_same(&(template, these, those))?;
+        let others = vec![a.clone(), format!("{b}{separator}{c}")];
+        refuse_same(&(template, these, others))?;
     }
 
     #[test]

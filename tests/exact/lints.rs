@@ -48,9 +48,9 @@ fn the_lints_are_those_of_the_plain_function() {
 /// pattern is none of the signature's any more.
 const LIMITS: &[&str] = &["clippy::unused_async", "clippy::toplevel_ref_arg"];
 
-/// What `these` lack of `those`.
-fn missing_in(these: &BTreeSet<Finding>, those: &BTreeSet<Finding>) -> Vec<Finding> {
-    those.difference(these).filter(|finding| !LIMITS.contains(&&*finding.code)).cloned().collect()
+/// What `these` lack of `others`.
+fn missing_in(these: &BTreeSet<Finding>, others: &BTreeSet<Finding>) -> Vec<Finding> {
+    others.difference(these).filter(|finding| !LIMITS.contains(&&*finding.code)).cloned().collect()
 }
 
 #[test]

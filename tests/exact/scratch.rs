@@ -100,11 +100,7 @@ fn findings(message: &Value) -> Vec<Finding> {
     let spans = message["spans"].as_array().unwrap();
     let primary = spans.iter().filter(|span| span["is_primary"] == true);
     primary
-        .map(|span| Finding {
-            line: span["line_start"].as_u64().unwrap(),
-            code: code.to_owned(),
-            tokens: tokens(span),
-        })
+        .map(|span| Finding { line: span["line_start"].as_u64().unwrap(), code: code.to_owned(), tokens: tokens(span) })
         .collect()
 }
 
@@ -122,5 +118,5 @@ fn tokens(span: &Value) -> String {
 pub(crate) fn plain(code: &str) -> String {
     let code = code.replace("use distlock::{LockError, distributed_lock};", "use distlock::LockError;");
     let lines = code.lines().map(|line| if line.trim_start().starts_with("#[distributed_lock(") { "" } else { line });
-    lines.map(|line| format!("{line}\n")).collect()
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
