@@ -1,6 +1,6 @@
 //! Writes the function that locks: one call of the runtime, with the body as a future. Nothing can fail here.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Path, ReturnType, Type};
@@ -23,15 +23,13 @@ use crate::template::{Piece, Placeholder};
 //     async fn pay(id: u64) -> Result<Receipt, OrderError> {
 //         let call = Call::new(manager(), KEY, OPTIONS, concat!(module_path!(), "::", "pay"));
 //         let lease = call.lease();
-//         run(call, async move {
+//         let body = async move {
+//             if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
 //             let id = id;
 //             let _ = &id;
-//             {
-//                 if let Option::Some(ret) = Option::None::<Result<Receipt, OrderError>> { return ret; }
-//                 BODY
-//             }
-//         })
-//         .await
+//             { ; BODY }
+//         };
+//         run(call, body, by_outcome()).await
 //     }
 //
 // With further specs, which are those of attributes further down, BODY is again such a call. A function that returns its
@@ -45,7 +43,7 @@ pub(crate) fn expand(mut function: Function, spec: &Spec, lower: &[Spec]) -> Tok
         leases.push(bind_lease(&mut function, spec));
     }
     let inner = match function.shape {
-        Shape::Async => block(&function, &params, spec, lower, output),
+        Shape::Async => block(&function, &params, spec, lower),
         Shape::Opaque | Shape::Boxed => begin(&function, &params, spec, lower, output),
     };
     let nested = lower.iter().zip(leases.iter().skip(1)).rev().fold(inner, |inner, (spec, leases)| {
@@ -58,13 +56,17 @@ pub(crate) fn expand(mut function: Function, spec: &Spec, lower: &[Spec]) -> Tok
         let private = private(&spec.krate, output);
         body = quote_spanned!(output=> #private::Box::pin({ #body }));
     }
+    let body = braces(&function, body);
     let Function { attrs, vis, sig, .. } = &function;
-    quote_spanned! {Span::mixed_site()=>
-        #(#attrs)*
-        #vis #sig {
-            #body
-        }
-    }
+    quote_spanned!(Span::mixed_site()=> #(#attrs)* #vis #sig #body)
+}
+
+/// The user's braces around code of ours. Where something starts and ends decides whose it is, and so which lints
+/// look into it; what stands between them does not count.
+fn braces(function: &Function, code: TokenStream) -> TokenStream {
+    let mut block = TokenStream::new();
+    function.brace.surround(&mut block, |tokens| tokens.extend(code));
+    block
 }
 
 /// Names where the body gets the lease from, and binds it in the body if it is not bound around that.
@@ -84,14 +86,12 @@ fn locked(function: &Function, seen: &[Param], spec: &Spec, leases: &[Ident], in
     let output = output(function);
     let private = private(&spec.krate, output);
     let is_async = function.shape == Shape::Async;
-    let run = match &spec.or_else {
-        Some(or_else) => {
-            let owning = returning::owning(or_else);
-            let or_else = if is_async { or_else } else { &owning };
-            quote_spanned!(output=> #private::run_or_else(call, #inner, #or_else))
-        }
-        None if is_async => quote_spanned!(output=> #private::run(call, #inner)),
-        None => quote_spanned!(output=> #private::run_later(call, #inner, #private::by_return())),
+    let run = if let Some(or_else) = &spec.or_else {
+        let owning = returning::owning(or_else);
+        let or_else = if is_async { or_else } else { &owning };
+        quote_spanned!(output=> #private::run_or_else(call, #inner, #or_else))
+    } else {
+        quote_spanned!(output=> #private::run(call, #inner, #private::by_outcome()))
     };
     let mixed = Span::mixed_site();
     if is_async {
@@ -151,18 +151,23 @@ fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
 ///
 /// The user's braces are kept around the user's code: their edition says when the last expression's temporaries are
 /// dropped, which must be before the parameters are.
-fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], place: Span) -> TokenStream {
-    let Function { sig, brace, body, .. } = function;
+fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec]) -> TokenStream {
+    let Function { sig, body, .. } = function;
     let moves = params::move_all(sig, params, &all_mentions(spec, lower));
     let declared = declared(&sig.output, &spec.krate);
-    let mut block = TokenStream::new();
-    brace.surround(&mut block, |tokens| tokens.extend(quote!(#declared #body)));
-    quote_spanned! {place=>
-        async move {
-            #moves
-            #block
-        }
-    }
+    let body = braces(function, two_statements(body));
+    let block = braces(function, quote!(#declared #moves #body));
+    let start = sig.asyncness;
+    quote!(#start move #block)
+}
+
+/// An empty statement and the body: of a lone expression in braces the compiler would say that it needs none.
+fn two_statements(body: &TokenStream) -> TokenStream {
+    // Of the user's own `;` it has something to say as well, and would not see it next to ours.
+    let starts_empty =
+        matches!(body.clone().into_iter().next(), Some(TokenTree::Punct(punct)) if punct.as_char() == ';');
+    let empty = (!starts_empty).then(|| quote_spanned!(Span::mixed_site()=> ;));
+    quote!(#empty #body)
 }
 
 // Input:
@@ -178,14 +183,11 @@ fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], pla
 /// The body of a function that returns its future. It runs when the function is called, as in the plain function, and is
 /// a closure, since a `return` in it would get past the lock.
 fn begin(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], place: Span) -> TokenStream {
-    let Function { sig, brace, body, .. } = function;
+    let Function { sig, body, .. } = function;
     let mentions = all_mentions(spec, lower);
     let moves = params::move_all(sig, params, &mentions);
     let body = returning::touch(sig, body.clone(), &mentions);
-    // With an item in them, the user's braces aren't called unnecessary.
-    let item = quote_spanned!(Span::mixed_site()=> const _: () = (););
-    let mut block = TokenStream::new();
-    brace.surround(&mut block, |tokens| tokens.extend(quote!(#item #body)));
+    let block = braces(function, two_statements(&body));
     let output = (function.shape == Shape::Boxed).then(|| {
         let mut output = sig.output.clone();
         if let ReturnType::Type(_, ty) = &mut output {
@@ -247,9 +249,9 @@ fn later_manager(spec: &Spec) -> TokenStream {
 // Output:
 //     KeyBuilder::new()
 //         .literal("order:")
-//         .value("order.id", format_args!("{}", order.id), Option::Some('/'))
+//         .value("order.id", format_args!("{}", order.id), '/')
 //         .literal("/")
-//         .value("shard", format_args!("{:02}", shard), Option::None)
+//         .last_value("shard", format_args!("{:02}", shard))
 //         .finish()
 fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
     match key {
@@ -274,14 +276,13 @@ fn key_piece(krate: &Path, piece: &Piece, next: Option<&Piece>) -> TokenStream {
     match piece {
         Piece::Literal(text) => quote_spanned!(mixed=> .literal(#text)),
         Piece::Placeholder(Placeholder { text, expr, format, .. }) => {
-            let next = match next {
-                Some(Piece::Literal(text)) => text.chars().next(),
-                _ => None,
-            };
-            let none = quote_spanned!(mixed=> #krate::__private::Option::None);
-            let some = |next| quote_spanned!(mixed=> #krate::__private::Option::Some(#next));
-            let next = next.map_or(none, some);
-            quote_spanned!(mixed=> .value(#text, #krate::__private::format_args!(#format, #expr), #next))
+            let value = quote_spanned!(mixed=> #text, #krate::__private::format_args!(#format, #expr));
+            if let Some(Piece::Literal(text)) = next {
+                let next = text.chars().next();
+                quote_spanned!(mixed=> .value(#value, #next))
+            } else {
+                quote_spanned!(mixed=> .last_value(#value))
+            }
         }
     }
 }

@@ -138,7 +138,7 @@ use crate::mistakes::Mistakes;
 /// fn pay(id: u64) -> impl Future<Output = Result<Receipt, OrderError>> + Send {
 ///     let mut call = distlock::Call::later(..);
 ///     let __lease0 = call.later_lease();
-///     distlock::run_later(
+///     distlock::run(
 ///         call,
 ///         distlock::begin(move || {       // called at once; a `return` in it does not get past the lock
 ///             let mut id = id;
@@ -150,12 +150,12 @@ use crate::mistakes::Mistakes;
 ///                 }
 ///             }
 ///         }),
-///         distlock::by_return(),
+///         distlock::by_outcome(),
 ///     )
 /// }
 /// ```
 ///
-/// and a boxed future is boxed again, `Box::pin(distlock::run_later(..))`.
+/// and a boxed future is boxed again, `Box::pin(distlock::run(..))`.
 ///
 /// # With other attributes
 ///

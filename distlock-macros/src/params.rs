@@ -104,9 +104,16 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     // What a pattern leaves unbound must move, too.
     let mutable = borrows_mutably(pat).then(|| quote!(mut));
     let whole = plain(pat).is_none().then(|| quote!(#attrs let #mutable #ident = #ident;));
+    let bound = match pat {
+        // To clippy, a lone `let _name = value` is a mistake. rustc writes it for an async function, but nobody else may.
+        Pat::Ident(name) if plain(pat).is_none() && name.by_ref.is_none() && name.subpat.is_none() => {
+            quote!(#attrs let (#pat,) = (#ident,);)
+        }
+        _ => quote!(#attrs let #pat = #ident;),
+    };
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
-    quote!(#whole #attrs let #pat = #ident; #(#attrs let _ = &#touched;)*)
+    quote!(#whole #bound #(#attrs let _ = &#touched;)*)
 }
 
 /// Whether the pattern has a `ref mut`.
@@ -117,7 +124,7 @@ fn borrows_mutably(pat: &Pat) -> bool {
 }
 
 // Input:
-//     Call::new(manager(), KeyBuilder::new().value("from", format_args!("{}", from), None).finish(), ..)
+//     Call::new(manager(), KeyBuilder::new().last_value("from", format_args!("{}", from)).finish(), ..)
 //
 // Output:
 //     loop {

@@ -26,6 +26,42 @@ macro_rules! snapshot {
     };
 }
 
+/// How many lines of formatted code the attribute adds to a function.
+fn added_lines(args: TokenStream, item: TokenStream) -> usize {
+    let lines = |code: &str| code.lines().count();
+    let plain = syn::parse_file(&item.to_string()).map(|file| prettyplease::unparse(&file)).unwrap_or_default();
+    lines(&expansion(args, item)) - lines(&plain)
+}
+
+#[test]
+fn the_expansion_is_short() {
+    let function = quote!(
+        async fn pay(id: u64, amount: Cents) -> Result<Receipt, OrderError> {
+            charge(id, amount).await
+        }
+    );
+    let usual = added_lines(quote!(key = "order:<id>", ttl = "30s", retry = 3), function.clone());
+    assert!(usual <= 35, "{usual} lines");
+    let every_option = quote!(
+        key = "order:<id>:<amount>",
+        ttl = "30s",
+        retry = 3,
+        backoff = "50ms..1s",
+        max_hold = "5m",
+        on_lost = finish
+    );
+    let every_option = added_lines(every_option, function);
+    assert!(every_option <= 40, "{every_option} lines");
+    let pattern = quote!(
+        async fn pay(Path((from, to)): Path<(u64, u64)>) -> Result<Receipt, OrderError> {
+            transfer(from, to).await
+        }
+    );
+    // Where a pattern is looked into before it is taken apart, the lines around the key are more.
+    let pattern = added_lines(quote!(key = "order:<from>:<to>", ttl = "30s"), pattern);
+    assert!(pattern <= 55, "{pattern} lines with a pattern in the key");
+}
+
 snapshot! {
     a_free_function,
     #[distributed_lock(key = "order:<id>", ttl = "30s", retry = 3)]

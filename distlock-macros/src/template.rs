@@ -5,7 +5,7 @@
 //! end. (`<a > b>` ends too early; `{a > b}` doesn't.) What follows the last single `:` is a format, unless all of it
 //! is an expression without that.
 
-use proc_macro2::Span;
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use syn::punctuated::Punctuated;
 use syn::{Expr, LitStr, Token};
 
@@ -106,7 +106,7 @@ impl<'a> Parser<'a> {
     }
 
     fn expression(&self, text: &str) -> syn::Result<Expr> {
-        LitStr::new(text, self.span).parse()
+        syn::parse2(members(LitStr::new(text, self.span).parse()?, self.span))
     }
 
     fn push(&mut self, placeholder: Placeholder) {
@@ -140,6 +140,28 @@ impl<'a> Parser<'a> {
     fn problem(&mut self, problem: String) {
         self.problems.push(problem);
     }
+}
+
+/// Marks the names of fields and methods as ours.
+///
+/// For a wrong one rustc would offer to write the right one over its span, and that is the whole literal. It offers
+/// nothing for what a macro wrote. The other names must stay the user's, or they would not see the parameters.
+fn members(tokens: TokenStream, span: Span) -> TokenStream {
+    let mut after_dot = false;
+    let tokens = tokens.into_iter().map(|mut token| {
+        match &mut token {
+            TokenTree::Group(group) => {
+                let mut marked = Group::new(group.delimiter(), members(group.stream(), span));
+                marked.set_span(group.span());
+                *group = marked;
+            }
+            TokenTree::Ident(name) if after_dot => name.set_span(Span::mixed_site().located_at(span)),
+            _ => {}
+        }
+        after_dot = matches!(&token, TokenTree::Punct(dot) if dot.as_char() == '.');
+        token
+    });
+    tokens.collect()
 }
 
 fn closing(open: char) -> Option<char> {

@@ -80,7 +80,17 @@ impl KeyBuilder {
 
     /// Appends the value of the placeholder `name`, which the character `next` of the template follows.
     #[must_use]
-    pub fn value(mut self, name: &'static str, value: fmt::Arguments<'_>, next: Option<char>) -> KeyBuilder {
+    pub fn value(self, name: &'static str, value: fmt::Arguments<'_>, next: char) -> KeyBuilder {
+        self.encode(name, value, Some(next))
+    }
+
+    /// Appends the value of the placeholder `name`, with which the template ends.
+    #[must_use]
+    pub fn last_value(self, name: &'static str, value: fmt::Arguments<'_>) -> KeyBuilder {
+        self.encode(name, value, None)
+    }
+
+    fn encode(mut self, name: &'static str, value: fmt::Arguments<'_>, next: Option<char>) -> KeyBuilder {
         let mut encoder = Encoder { text: &mut self.text, next, blank: true };
         // Writing to a String can't fail. A `Display` that fails by itself has rendered nothing that could be trusted.
         if encoder.write_fmt(value).is_err() || encoder.blank {
@@ -170,9 +180,9 @@ mod tests {
     fn pair(a: &str, b: &str) -> Result<Key, LockError> {
         KeyBuilder::new()
             .literal("p:")
-            .value("a", format_args!("{a}"), Some(':'))
+            .value("a", format_args!("{a}"), ':')
             .literal(":")
-            .value("b", format_args!("{b}"), None)
+            .last_value("b", format_args!("{b}"))
             .finish()
     }
 
@@ -187,8 +197,8 @@ mod tests {
     #[test]
     fn a_percent_sign_as_the_separator_is_none_of_a_value() {
         let key = |a: &str, b: &str| {
-            let key = KeyBuilder::new().value("a", format_args!("{a}"), Some('%')).literal("%");
-            key.value("b", format_args!("{b}"), None).finish().unwrap()
+            let key = KeyBuilder::new().value("a", format_args!("{a}"), '%').literal("%");
+            key.last_value("b", format_args!("{b}")).finish().unwrap()
         };
         assert_eq!(key("x%y", "25z").as_str(), "x%25y%%25z");
         assert_ne!(key("x%y", "25z"), key("x", "25y%z"));

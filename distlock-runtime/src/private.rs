@@ -150,13 +150,11 @@ pub fn begin<F: Future>(body: impl FnOnce() -> F) -> F {
 }
 
 /// Runs the body under the call's lock.
-pub fn run<R: Outcome, F: Future<Output = R>>(call: Call, body: F) -> impl Future<Output = R> {
-    crate::run::run(|| call.prepare(), body, ByOutcome)
-}
-
-/// Runs the body of a function that returns its future.
-pub fn run_later<R, F: Future<Output = R>>(call: Call, body: F, settle: ByReturn<R>) -> impl Future<Output = R> {
-    crate::run::run(|| call.prepare(), body, settle)
+///
+/// What the return type must satisfy is asked for by [`by_outcome`] alone: a bound here would also be one of the future's
+/// type, and the compiler would complain twice.
+pub fn run<F: Future>(call: Call, body: F, outcome: ByOutcome<F::Output>) -> impl Future<Output = F::Output> {
+    crate::run::run(|| call.prepare(), body, outcome)
 }
 
 /// Runs the body under the call's lock, with `or_else` for what to return where that fails.
@@ -193,38 +191,24 @@ impl<T, E: From<LockError>> Outcome for Result<T, E> {
 }
 
 /// Settles by what the return type can say.
-pub(crate) struct ByOutcome;
-
-impl<R: Outcome> Settle<R> for ByOutcome {
-    fn failed(self, error: LockError) -> R {
-        R::lock_failed(error)
-    }
-
-    fn lost(self, returned: R, error: LockError) -> R {
-        if returned.is_failure() { returned } else { R::lock_failed(error) }
-    }
-}
-
-/// The same for a future whose type leaves the function. As functions, since a bound on that type would be asked for
-/// wherever the type is looked at, and one mistake would be many errors.
 #[allow(missing_debug_implementations)]
-pub struct ByReturn<R> {
-    failed: fn(LockError) -> R,
+pub struct ByOutcome<R> {
+    lock_failed: fn(LockError) -> R,
     is_failure: fn(&R) -> bool,
 }
 
-/// How the return type says that the lock failed.
-pub fn by_return<R: Outcome>() -> ByReturn<R> {
-    ByReturn { failed: R::lock_failed, is_failure: R::is_failure }
+/// The way to settle that a return type brings with it.
+pub fn by_outcome<R: Outcome>() -> ByOutcome<R> {
+    ByOutcome { lock_failed: R::lock_failed, is_failure: R::is_failure }
 }
 
-impl<R> Settle<R> for ByReturn<R> {
+impl<R> Settle<R> for ByOutcome<R> {
     fn failed(self, error: LockError) -> R {
-        (self.failed)(error)
+        (self.lock_failed)(error)
     }
 
     fn lost(self, returned: R, error: LockError) -> R {
-        if (self.is_failure)(&returned) { returned } else { (self.failed)(error) }
+        if (self.is_failure)(&returned) { returned } else { (self.lock_failed)(error) }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::guard::LockGuard;
 use crate::key::Key;
 use crate::manager::Core;
 use crate::options::{OnLost, Options};
-use crate::private::ByOutcome;
+use crate::private::by_outcome;
 use crate::run::{Prepared, run};
 use crate::{Backoff, LockError};
 
@@ -102,7 +102,7 @@ impl LockRequest {
         E: From<LockError>,
     {
         let prepared = self.prepare();
-        run(|| prepared, future, ByOutcome)
+        run(|| prepared, future, by_outcome())
     }
 
     fn with(mut self, set: impl FnOnce(Options) -> Options) -> Self {

@@ -1,0 +1,9 @@
+use distlock::{LockError, distributed_lock};
+
+#[distributed_lock(key = "order:<id>")]
+async fn pay(id: u64) -> Result<u64, LockError> {
+    let total: u64 = "12";
+    Ok(total + id)
+}
+
+fn main() {}
