@@ -71,6 +71,11 @@ use crate::mistakes::Mistakes;
 /// Inside stands a parameter, a binding of a pattern, `self`, or any expression over them: `<order.id>`,
 /// `<Self::KIND>`, `{req.user_id()}`. After a `:` may follow a format, as in `{id:04}` or `{kind:?}`.
 ///
+/// Different arguments make different keys. In a value, the first character of what follows the placeholder, `%` and
+/// control characters are percent-encoded, so that no value runs into what stands behind it. A value that renders to
+/// nothing, or to blanks, is refused when the function is called, and so is a key of more than 1,024 bytes. (What a
+/// format or a `Display` makes equal is equal: `{id:>4}` of `7` and of `" 7"`.)
+///
 /// A placeholder ends at the first `>` or `}` before which an expression is complete. So `<order.items::<u8>()>` is
 /// one placeholder, and a comparison belongs into braces, `{a > b}`. The last `:` that isn't part of a `::` starts the
 /// format, unless the whole is an expression with it.
@@ -89,22 +94,26 @@ use crate::mistakes::Mistakes;
 ///         distlock::manager(),
 ///         distlock::KeyBuilder::new()
 ///             .literal("order:")
-///             .value("id", distlock::format_args!("{}", id), distlock::Option::None)
+///             .last_value("id", distlock::format_args!("{}", id))
 ///             .finish(),
 ///         const { distlock::Options::new().ttl(distlock::Duration::from_millis(30000)).retry(3) },
 ///         distlock::concat!(distlock::module_path!(), "::", "pay"),
 ///     );
-///     distlock::run(call, async move {
-///         let id = id;                // every parameter is moved into the body, and so dropped before the release
-///         let _ = &id;                // used by the key, and so not unused
-///         let amount = amount;
-///         {
+///     distlock::run(
+///         call,
+///         async move {
 ///             if let distlock::Option::Some(ret) = distlock::Option::None::<Result<Receipt, OrderError>> {
 ///                 return ret;         // never reached; tells the compiler the type that was declared
-///             };
-///             // the body
-///         }
-///     })
+///             }
+///             let id = id;            // every parameter is moved into the body, and so dropped before the release
+///             let _ = &id;            // used by the key, and so not unused
+///             let amount = amount;
+///             {
+///                 // the body
+///             }
+///         },
+///         distlock::by_outcome(),     // asks that the return type can hold a `LockError`
+///     )
 ///     .await
 /// }
 /// ```
@@ -175,6 +184,22 @@ use crate::mistakes::Mistakes;
 /// Several attributes of this name nest in the order in which they are written, whatever stands between them, because the
 /// first one expands all of them. It knows the others by the name `distributed_lock`: one that is imported under another
 /// name, or added by `#[cfg_attr]`, is an attribute like any other, and so around the lock when it stands below.
+///
+/// # Like the plain function
+///
+/// In all else the function is the one without the attribute. The compiler infers the same types, and its errors and
+/// lints stand at the same tokens; `file!`, `line!` and panics are where they were written; the future is `Send` when
+/// the plain one is; the arguments are dropped in the same order, all of them before the release is sent. What can't be
+/// so:
+///
+/// - The returned value waits for the release, so for the future to be `Send` it must be `Send`, too.
+/// - The future grows by about 1 KB, whatever its body holds. But each parameter is moved once more, and takes up its
+///   size once more; twice, if the key or another argument of the attribute uses it.
+/// - `clippy::unused_async` has nothing to say, since to wait for a lock the function does need its `async`. Parameters
+///   that the attribute uses are used. `clippy::toplevel_ref_arg` does not see a `ref` before a parameter.
+/// - `unused_assignments` also speaks of a field of `mut self` that is set and not read again, even by a `Drop`.
+/// - An error about `?` calls the body an async block, and the path of an item inside the body, as `type_name` shows
+///   it, has another `{closure#0}`.
 ///
 /// # Errors
 ///

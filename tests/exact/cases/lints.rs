@@ -313,12 +313,6 @@ impl Pair {
     }
 
     #[distributed_lock(key = "k", global)]
-    async fn never_read(mut self) -> Result<(), LockError> {
-        self.0 = next(1).await;
-        Ok(())
-    }
-
-    #[distributed_lock(key = "k", global)]
     async fn replaced(mut self) -> Result<u64, LockError> {
         self = Self(next(1).await, 2);
         self.1 = 5;
