@@ -223,24 +223,6 @@ mod tests {
             ),
             (
                 quote!(
-                    fn f() -> Pin<&'static mut dyn Future<Output = ()>> {}
-                ),
-                "say so in its return type",
-            ),
-            (
-                quote!(
-                    fn f() -> FutureOf<u8> {}
-                ),
-                "say so in its return type",
-            ),
-            (
-                quote!(
-                    fn f() -> Box<dyn Future<Output = u8> + Unpin> {}
-                ),
-                "say so in its return type",
-            ),
-            (
-                quote!(
                     const fn f() {}
                 ),
                 "a `const fn`",
@@ -261,6 +243,19 @@ mod tests {
         for (item, part) in table {
             let message = refusal(item.clone());
             assert!(message.contains(part), "`{item}`: {message}");
+        }
+    }
+
+    #[test]
+    fn futures_that_are_not_known_are_refused_with_what_to_do() {
+        let types = [
+            quote!(Pin<&'static mut dyn Future<Output = ()>>),
+            quote!(FutureOf<u8>),
+            quote!(Box<dyn Future<Output = u8> + Unpin>),
+        ];
+        for ty in types {
+            let message = refusal(quote!(fn f() -> #ty {}));
+            assert!(message.contains("say so in its return type"), "`{ty}`: {message}");
         }
     }
 

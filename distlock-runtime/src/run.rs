@@ -82,13 +82,7 @@ where
         let mut this = self.project();
         if let PhaseProjection::Preparing { prepare } = this.phase.as_mut().project() {
             let Some(prepare) = prepare.take() else { return Poll::Pending };
-            let next = match prepare() {
-                Ok((core, hold)) => {
-                    *this.hold = Some(hold.clone());
-                    Phase::Acquiring { acquiring: (this.acquire)(core, hold) }
-                }
-                Err(error) => Phase::Refused { error: Some(error) },
-            };
+            let next = begin(prepare(), this.hold, *this.acquire);
             this.phase.set(next);
         }
         let hold = this.hold.as_deref();
@@ -124,6 +118,21 @@ where
         this.body.set(None);
         this.phase.set(Phase::Done);
         this.settle.take().map_or(Poll::Pending, |settle| Poll::Ready(ended.settle(settle)))
+    }
+}
+
+/// The phase after a call was prepared.
+fn begin<P, A, R, T>(
+    prepared: Prepared,
+    place: &mut Option<Arc<Hold>>,
+    acquire: fn(Arc<Core>, Arc<Hold>) -> A,
+) -> Phase<P, A, R, T> {
+    match prepared {
+        Ok((core, hold)) => {
+            *place = Some(hold.clone());
+            Phase::Acquiring { acquiring: acquire(core, hold) }
+        }
+        Err(error) => Phase::Refused { error: Some(error) },
     }
 }
 
