@@ -31,15 +31,15 @@ impl Scratch {
     /// Adds a package with a library. `more` is what its `Cargo.toml` says besides.
     pub(crate) fn library(&mut self, name: &str, edition: &str, code: &str, more: &str) {
         write(&self.folder.join(name).join("src/lib.rs"), code);
-        self.package(name, edition, more);
+        self.package(name, edition, "", more);
     }
 
-    /// Adds a package with what its `Cargo.toml` says besides.
-    pub(crate) fn package(&mut self, name: &str, edition: &str, more: &str) {
+    /// Adds a package with further dependencies, and with what its `Cargo.toml` says besides.
+    pub(crate) fn package(&mut self, name: &str, edition: &str, dependencies: &str, more: &str) {
         let distlock = env!("CARGO_MANIFEST_DIR");
         let manifest = format!(
             "[package]\nname = {name:?}\nversion = \"0.0.0\"\nedition = {edition:?}\nautobins = false\n\n\
-             [dependencies]\ndistlock = {{ path = {distlock:?} }}\n\n{more}"
+             [dependencies]\ndistlock = {{ path = {distlock:?} }}\n{dependencies}\n{more}"
         );
         write(&self.folder.join(name).join("Cargo.toml"), &manifest);
         self.members.push(name.to_owned());

@@ -1,6 +1,7 @@
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
+use std::future::Future;
 use distlock::{LockError, distributed_lock};
 
 macro_rules! locked {

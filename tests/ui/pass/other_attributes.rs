@@ -2,6 +2,7 @@
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
+use std::future::Future;
 use distlock::{LockError, distributed_lock};
 use tracing::instrument;
 

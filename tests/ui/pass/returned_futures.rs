@@ -2,6 +2,7 @@
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
+use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
