@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::spanned::Spanned;
-use syn::{Path, ReturnType, Type};
+use syn::{Expr, Path, ReturnType, Type};
 
 use crate::check::Spec;
 use crate::erase;
@@ -156,9 +156,10 @@ fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec]) -> 
     let moves = params::move_all(sig, params, &all_mentions(spec, lower));
     let declared = declared(&sig.output, &spec.krate);
     let body = braces(function, two_statements(body));
-    let block = braces(function, quote!(#declared #moves #body));
     let start = sig.asyncness;
-    quote!(#start move #block)
+    // In braces of our own edition, which drops what is left of the body's last expression before the parameters, as
+    // every edition does in the plain function.
+    quote_spanned!(Span::mixed_site()=> #start move { #declared #moves #body })
 }
 
 /// An empty statement and the body: of a lone expression in braces the compiler would say that it needs none.
@@ -230,8 +231,19 @@ fn manager(Spec { krate, manager, .. }: &Spec) -> TokenStream {
         Some(manager) => {
             let place = Span::mixed_site().located_at(manager.span());
             let private = private(krate, place);
+            let manager = operand(manager, place);
             quote_spanned!(place=> #private::use_manager(&#manager))
         }
+    }
+}
+
+/// The expression as what an operator is applied to.
+fn operand(expr: &Expr, place: Span) -> TokenStream {
+    match expr {
+        Expr::Path(_) | Expr::Field(_) | Expr::MethodCall(_) | Expr::Call(_) | Expr::Macro(_) | Expr::Paren(_) => {
+            expr.to_token_stream()
+        }
+        expr => quote_spanned!(place=> (#expr)),
     }
 }
 
@@ -258,6 +270,7 @@ fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
         Key::Expression(expr) => {
             let place = Span::mixed_site().located_at(expr.span());
             let private = private(krate, place);
+            let expr = operand(expr, place);
             quote_spanned!(place=> #private::key_of(&#expr))
         }
         Key::Template(pieces) => {

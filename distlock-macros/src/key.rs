@@ -32,6 +32,9 @@ pub(crate) fn check(
     mistakes: &mut Mistakes,
 ) -> Option<Key> {
     let Some(literal) = Literal::of(&key.value) else {
+        if function.has_params() && global.is_none() && !names_parameter(&key.value, function) {
+            mistakes.under(&key.value, one_for_all_calls("the key names no parameter", function));
+        }
         return Some(Key::Expression(key.value));
     };
     let Some(text) = literal.string() else {
@@ -71,8 +74,12 @@ fn resolved(mut pieces: Vec<Piece>, function: &Function) -> Vec<Piece> {
 
 /// Whether the placeholder can differ from call to call: it names a parameter or the receiver.
 fn varies(placeholder: &Placeholder, function: &Function) -> bool {
+    names_parameter(&placeholder.expr, function)
+}
+
+fn names_parameter(expr: &Expr, function: &Function) -> bool {
     let mut mentions = Mentions::default();
-    mentions.add(placeholder.expr.to_token_stream());
+    mentions.add(expr.to_token_stream());
     function.names().iter().any(|name| mentions.contains(name)) || mentions.contains("self")
 }
 
@@ -110,20 +117,24 @@ fn one_for_all(pieces: &[Piece], global: bool, function: &Function) -> Option<St
     if pieces.is_empty() || varies || !function.has_params() || global {
         return None;
     }
+    let lack = match placeholders(pieces).next() {
+        Some(placeholder) => format!("the placeholder `{}` in the key names no parameter", placeholder.shown),
+        None => "the key has no placeholder".to_owned(),
+    };
+    Some(one_for_all_calls(&lack, function))
+}
+
+fn one_for_all_calls(lack: &str, function: &Function) -> String {
     let names = function.names();
     let way_out = match names.first() {
         Some(first) => format!("name a parameter, as in `<{first}>`"),
         None => "give a parameter a name, and name it in the key".to_owned(),
     };
-    let lack = match placeholders(pieces).next() {
-        Some(placeholder) => format!("the placeholder `{}` in the key names no parameter", placeholder.shown),
-        None => "the key has no placeholder".to_owned(),
-    };
     let known = known(&names);
-    Some(format!(
+    format!(
         "{lack}, so all calls would take the same lock, whatever their arguments; {way_out}, or add `global` if one lock is \
          meant ({known})"
-    ))
+    )
 }
 
 fn unknown_names(placeholder: &Placeholder, function: &Function) -> Vec<String> {

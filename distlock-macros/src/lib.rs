@@ -195,7 +195,7 @@ use crate::mistakes::Mistakes;
 /// - The returned value waits for the release, so for the future to be `Send` it must be `Send`, too.
 /// - The future grows by about 1 KB, whatever its body holds. But each parameter is moved once more, and takes up its
 ///   size once more; twice, if the key or another argument of the attribute uses it.
-/// - `clippy::unused_async` has nothing to say, since to wait for a lock the function does need its `async`. Parameters
+/// - `clippy::needless_return` does not see that the body's end is the function's. `clippy::unused_async` has nothing to say, since to wait for a lock the function does need its `async`. Parameters
 ///   that the attribute uses are used. `clippy::toplevel_ref_arg` does not see a `ref` before a parameter.
 /// - `unused_assignments` also speaks of a field of `mut self` that is set and not read again, even by a `Drop`.
 /// - An error about `?` calls the body an async block, and the path of an item inside the body, as `type_name` shows

@@ -32,6 +32,7 @@ impl<'a> Literal<'a> {
             Expr::Lit(literal) => Some(Self { negative: false, lit: &literal.lit }),
             // What a `macro_rules!` hands on as `$ttl:literal` or `$ttl:expr` comes in a group without brackets.
             Expr::Group(group) => Self::of(&group.expr),
+            Expr::Paren(paren) => Self::of(&paren.expr),
             Expr::Unary(unary) if matches!(unary.op, UnOp::Neg(_)) => {
                 Some(Self { negative: true, ..Self::of(&unary.expr)? })
             }

@@ -2,6 +2,7 @@
 
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote_spanned};
+use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::{
     Block, Expr, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment, ReturnType, Signature, Stmt,
@@ -60,15 +61,24 @@ fn boxed(last: &PathSegment) -> Option<&Type> {
     match last.ident.to_string().as_str() {
         "BoxFuture" | "LocalBoxFuture" => inner,
         "Pin" => {
-            let Type::Path(pointer) = inner? else { return None };
+            let Type::Path(pointer) = bare(inner?) else { return None };
             let pointer = pointer.path.segments.last().filter(|last| last.ident == "Box")?;
-            match arguments(pointer).next()? {
+            match bare(arguments(pointer).next()?) {
                 Type::TraitObject(object) => future_bound(&object.bounds),
                 Type::ImplTrait(opaque) => future_bound(&opaque.bounds),
                 _ => None,
             }
         }
         _ => None,
+    }
+}
+
+/// The type without the parentheses that may stand around it, and without the marks of a macro that it came through.
+fn bare(ty: &Type) -> &Type {
+    match ty {
+        Type::Group(group) => bare(&group.elem),
+        Type::Paren(paren) => bare(&paren.elem),
+        ty => ty,
     }
 }
 
@@ -191,7 +201,7 @@ pub(crate) fn bind_lease(body: TokenStream, lease: &Ident) -> (TokenStream, Vec<
             return inner;
         }
         let mixed = Span::mixed_site();
-        let source = format_ident!("__{lease}{}", sources.len(), span = mixed);
+        let source = format_ident!("__{}{}", lease.unraw(), sources.len(), span = mixed);
         let bound = quote_spanned!(mixed=> let #lease = #source.get(); #inner);
         sources.push(source);
         bound

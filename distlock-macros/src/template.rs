@@ -106,7 +106,11 @@ impl<'a> Parser<'a> {
     }
 
     fn expression(&self, text: &str) -> syn::Result<Expr> {
-        syn::parse2(members(LitStr::new(text, self.span).parse()?, self.span))
+        match syn::parse2(members(LitStr::new(text, self.span).parse()?, self.span))? {
+            // It would name an argument of the format in place of making a value.
+            Expr::Assign(_) => Err(syn::Error::new(self.span, "an assignment has no value")),
+            expr => Ok(expr),
+        }
     }
 
     fn push(&mut self, placeholder: Placeholder) {
@@ -147,7 +151,8 @@ impl<'a> Parser<'a> {
 /// For a wrong one rustc would offer to write the right one over its span, and that is the whole literal. It offers
 /// nothing for what a macro wrote. The other names must stay the user's, or they would not see the parameters.
 fn members(tokens: TokenStream, span: Span) -> TokenStream {
-    let mut after_dot = false;
+    // Behind two dots is the end of a range.
+    let mut dots = 0;
     let tokens = tokens.into_iter().map(|mut token| {
         match &mut token {
             TokenTree::Group(group) => {
@@ -155,10 +160,11 @@ fn members(tokens: TokenStream, span: Span) -> TokenStream {
                 marked.set_span(group.span());
                 *group = marked;
             }
-            TokenTree::Ident(name) if after_dot => name.set_span(Span::mixed_site().located_at(span)),
+            TokenTree::Ident(name) if dots == 1 => name.set_span(Span::mixed_site().located_at(span)),
             _ => {}
         }
-        after_dot = matches!(&token, TokenTree::Punct(dot) if dot.as_char() == '.');
+        let is_dot = matches!(&token, TokenTree::Punct(dot) if dot.as_char() == '.');
+        dots = if is_dot { dots + 1 } else { 0 };
         token
     });
     tokens.collect()

@@ -44,9 +44,9 @@ fn the_lints_are_those_of_the_plain_function() {
     }
 }
 
-/// The limits that the attribute's documentation names: a function that waits for its lock does need its `async`, and a
-/// pattern is none of the signature's any more.
-const LIMITS: &[&str] = &["clippy::unused_async", "clippy::toplevel_ref_arg"];
+/// The limits that the attribute's documentation names: a function that waits for its lock does need its `async`, a
+/// pattern is none of the signature's any more, and the body is not the last that the function has.
+const LIMITS: &[&str] = &["clippy::unused_async", "clippy::toplevel_ref_arg", "clippy::needless_return"];
 
 /// What `these` lack of `others`.
 fn missing_in(these: &BTreeSet<Finding>, others: &BTreeSet<Finding>) -> Vec<Finding> {
@@ -83,6 +83,8 @@ tracing = \"0.1\"
 const OWN: &[&str] = &[
     "missing_docs",
     "unreachable_pub",
+    "unused_parens",
+    "clippy::cast_possible_truncation",
     "clippy::double_must_use",
     "clippy::elidable_lifetime_names",
     "clippy::missing_errors_doc",

@@ -19,6 +19,13 @@ async fn important(id: u64) -> Result<u64, LockError> {
     Ok(next(id).await)
 }
 
+// Not a lint: what is left of the last expression goes before the parameters in every edition, or `m` would be borrowed.
+#[distributed_lock(key = "k", global)]
+async fn temporary_at_the_end(m: std::sync::Mutex<u64>) -> Result<u64, LockError> {
+    next(1).await;
+    Ok(*m.lock().unwrap())
+}
+
 #[distributed_lock(key = "k", global)]
 async fn unused_parameter(id: u64, by: String) -> Result<(), LockError> {
     Ok(())
