@@ -198,6 +198,10 @@ use crate::mistakes::Mistakes;
 /// - `clippy::needless_return` does not see that the body's end is the function's. `clippy::unused_async` has nothing to say, since to wait for a lock the function does need its `async`. Parameters
 ///   that the attribute uses are used. `clippy::toplevel_ref_arg` does not see a `ref` before a parameter.
 /// - `unused_assignments` also speaks of a field of `mut self` that is set and not read again, even by a `Drop`.
+/// - The future is neither `Sync` nor `Unpin` nor `UnwindSafe`, even if the plain one is.
+/// - In a function that returns its future, `#[track_caller]` does not reach the statements before the future, a lease can
+///   be used in an async block once (not in a loop or in a closure that is called again), and clippy does not see
+///   `manual_async_fn`, `needless_pass_by_value` and `missing_errors_doc`.
 /// - An error about `?` calls the body an async block, and the path of an item inside the body, as `type_name` shows
 ///   it, has another `{closure#0}`.
 ///
