@@ -81,7 +81,7 @@ use crate::mistakes::Mistakes;
 /// format, unless the whole is an expression with it.
 ///
 /// Between two placeholders must stand something, or `<a><b>` would be the same key for `1`, `23` and `12`, `3`. A
-/// template without placeholders on a function with parameters needs `global`.
+/// key that names no parameter, on a function that has some, needs `global`; that holds for expressions, too.
 ///
 /// # Expansion
 ///
