@@ -10,7 +10,7 @@ use distlock::backend::{
 use distlock::{LockManager, LostReason};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk};
-use crate::harness::eventually::eventually;
+use crate::harness::eventually::{eventually, soon};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -141,6 +141,9 @@ async fn a_backend_that_answers_too_few_costs_a_try() {
 #[tokio::test]
 async fn an_extension_that_comes_too_late_ends_the_call() {
     let (manager, _) = manager(Fault::HeldUp).await;
-    let call = Call::holding(&manager, "k", Duration::from_millis(900)).await;
-    assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Expired);
+    // Nothing but the loss polls this body.
+    let body = std::future::pending::<Result<(), Failure>>();
+    let call = tokio::spawn(manager.lock("k").ttl(Duration::from_millis(900)).run(body));
+    let failure = soon("the call to end", call).await.unwrap().unwrap_err();
+    assert_eq!(failure.lost(), LostReason::Expired);
 }
