@@ -217,8 +217,8 @@ async fn proxy_that_delivers_the_second_request_late(server: String) -> String {
     format!("redis://{address}")
 }
 
-/// `Reclaim::answered`: "freed" is taken for the end of a stray, but a call may have had several requests of unknown
-/// outcome: what was freed is what the first one set, and the second one sets the key again.
+/// A call may have had several requests of unknown outcome: when what the first one set is freed, the second one may
+/// still set the key again.
 #[tokio::test]
 async fn a_second_stray_request_is_freed_too() {
     let server = Server::start().await;
