@@ -155,8 +155,8 @@ fn a_busy_lock_outside_of_a_runtime_does_not_panic() {
     );
 }
 
-/// `Connections::ensure_slot`: of two threads of a runtime that make its slot at once, the loser's sentry ends, and its
-/// `Leaver` takes away the winner's slot, since it goes by the runtime's id.
+/// Of two threads of a runtime that make its slot at once, one loses, and what it made is dropped: that must not take
+/// the winner's slot away.
 #[tokio::test]
 async fn the_first_calls_of_another_runtime_may_come_at_once() {
     let server = Server::start().await;

@@ -246,8 +246,8 @@ async fn a_second_stray_request_is_freed_too() {
     }
 }
 
-/// `PATIENCE`: a connection that falls silent is given up only after half a second, which is more than a lease of up to
-/// about 1.2 s has left; the server can be reached over a new one all the time.
+/// A connection that falls silent must be given up early enough for a renewal over a new one, which can be had all the
+/// time.
 async fn survives_a_silent_connection(ttl: Duration) -> Result<(), String> {
     let server = Server::start().await;
     let link = Proxy::start(&server).await;
