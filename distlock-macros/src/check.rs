@@ -123,6 +123,18 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
     Err(Error::new_spanned(value, message))
 }
 
+/// Two locks of one function can't give their leases one name: the body would see but one of them.
+pub(crate) fn leases<'a>(specs: impl Iterator<Item = &'a Spec>, mistakes: &mut Mistakes) {
+    let mut seen: Vec<&Ident> = Vec::new();
+    for lease in specs.filter_map(|spec| spec.lease.as_ref()) {
+        if seen.contains(&lease) {
+            let message = format!("`{lease}` is the lease of the attribute above; choose another name for this one");
+            mistakes.under(lease, message);
+        }
+        seen.push(lease);
+    }
+}
+
 fn is_name(ident: &Ident) -> bool {
     ["self", "Self", "super", "crate"].iter().all(|keyword| ident != keyword)
 }

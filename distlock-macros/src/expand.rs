@@ -183,6 +183,9 @@ fn two_statements(body: &TokenStream) -> TokenStream {
 //
 /// The body of a function that returns its future. It runs when the function is called, as in the plain function, and is
 /// a closure, since a `return` in it would get past the lock.
+///
+/// A closure has no caller for `#[track_caller]`. Where that is asked for, and the type of the future is not to be
+/// coerced, a block does as well: a `return` of another type than our future's is an error of the compiler.
 fn begin(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], place: Span) -> TokenStream {
     let Function { sig, body, .. } = function;
     let mentions = all_mentions(spec, lower);
@@ -197,6 +200,10 @@ fn begin(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec], pla
         output
     });
     let private = private(&spec.krate, place);
+    let tracked = function.attrs.iter().any(|attr| attr.path().is_ident("track_caller"));
+    if tracked && function.shape == Shape::Opaque {
+        return quote_spanned!(place=> { #moves #block });
+    }
     quote_spanned! {place=>
         #private::begin(move || #output {
             #moves

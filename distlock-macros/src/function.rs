@@ -79,12 +79,23 @@ impl Function {
     }
 
     fn bindings(&self) -> impl Iterator<Item = Ident> {
-        let patterns = self.sig.inputs.iter().filter_map(|input| match input {
-            FnArg::Typed(typed) => Some(&*typed.pat),
+        let params = self.sig.inputs.iter().flat_map(|input| match input {
+            FnArg::Typed(typed) => params::certain_bindings(typed),
+            FnArg::Receiver(_) => Vec::new(),
+        });
+        let hidden = self.hidden.iter().flat_map(|(_, pat)| params::bindings(pat));
+        params.chain(hidden.filter(|name| !params::is_capital(name)))
+    }
+
+    /// Whether several parameters have the name, told apart by macro hygiene alone, or not at all.
+    pub(crate) fn is_ambiguous(&self, name: &str) -> bool {
+        let typed = self.sig.inputs.iter().filter_map(|input| match input {
+            FnArg::Typed(typed) => Some(typed),
             FnArg::Receiver(_) => None,
         });
-        let hidden = self.hidden.iter().map(|(_, pat)| pat);
-        patterns.chain(hidden).flat_map(params::bindings)
+        // Of parameters under `#[cfg]` one may be there in place of another.
+        let kept = typed.filter(|typed| !typed.attrs.iter().any(|attr| attr.path().is_ident("cfg")));
+        kept.flat_map(params::certain_bindings).filter(|binding| binding == name).count() > 1
     }
 
     /// Makes words mean the parameters of the same names, also if the one comes out of a macro and the other does not.
@@ -183,7 +194,7 @@ fn not_async(sig: &Signature) -> String {
 /// Whether the type looks like a future, but like none that is known.
 fn seems_future(output: &ReturnType) -> bool {
     let text = output.to_token_stream().to_string();
-    text.contains("Fut") || text.contains("Pin <")
+    ["Fut", "Pin <", "Ready <", "JoinHandle <"].iter().any(|part| text.contains(part))
 }
 
 #[cfg(test)]
@@ -251,6 +262,8 @@ mod tests {
         let types = [
             quote!(Pin<&'static mut dyn Future<Output = ()>>),
             quote!(FutureOf<u8>),
+            quote!(std::future::Ready<u8>),
+            quote!(JoinHandle<()>),
             quote!(Box<dyn Future<Output = u8> + Unpin>),
         ];
         for ty in types {

@@ -144,7 +144,16 @@ fn unknown_names(placeholder: &Placeholder, function: &Function) -> Vec<String> 
         "self" => function.sig.receiver().is_none(),
         name => !names.iter().any(|known| known == name) && !function.has_generic(name),
     });
-    unknown.map(|name| unknown_name(name, placeholder, &names)).collect()
+    let ambiguous = variables.iter().filter(|name| function.is_ambiguous(name));
+    let ambiguous = ambiguous.map(|name| ambiguous_name(name, placeholder));
+    unknown.map(|name| unknown_name(name, placeholder, &names)).chain(ambiguous).collect()
+}
+
+fn ambiguous_name(name: &str, placeholder: &Placeholder) -> String {
+    let shown = &placeholder.shown;
+    format!(
+        "two parameters, of which a macro made one, are called `{name}`, as in the placeholder `{shown}`; rename one"
+    )
 }
 
 fn unknown_name(name: &str, placeholder: &Placeholder, names: &[String]) -> String {

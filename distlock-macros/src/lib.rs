@@ -243,9 +243,13 @@ fn attribute(args: TokenStream, item: TokenStream) -> TokenStream {
 fn check(args: TokenStream, lower: Vec<TokenStream>, function: &Function) -> syn::Result<(Spec, Vec<Spec>)> {
     let check = |args| check::check(Args::read(args), function);
     let mut mistakes = Mistakes::default();
-    let lower = lower.into_iter().filter_map(|args| check(args).map_err(|error| mistakes.push(error)).ok()).collect();
+    let lower = lower.into_iter().filter_map(|args| check(args).map_err(|error| mistakes.push(error)).ok());
+    let lower: Vec<Spec> = lower.collect();
     match check(args) {
-        Ok(spec) => mistakes.or((spec, lower)),
+        Ok(spec) => {
+            check::leases([&spec].into_iter().chain(&lower), &mut mistakes);
+            mistakes.or((spec, lower))
+        }
         Err(mut error) => {
             error.extend(mistakes.or(()).err());
             Err(error)

@@ -3,7 +3,7 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote};
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature};
+use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature, Type};
 
 use crate::mentions::Mentions;
 
@@ -59,8 +59,7 @@ pub(crate) fn seen(params: &[Param], hidden: &[(Ident, Pat)]) -> Vec<Param> {
 /// a capital may be a unit struct, which binds nothing.
 fn plain(pat: &Pat) -> Option<&Ident> {
     let Pat::Ident(pat) = pat else { return None };
-    let text = pat.ident.to_string();
-    let usable = text.starts_with(|first: char| first != '_' && !first.is_uppercase());
+    let usable = !pat.ident.to_string().starts_with('_') && !is_capital(&pat.ident);
     (usable && pat.by_ref.is_none() && pat.subpat.is_none()).then_some(&pat.ident)
 }
 
@@ -168,16 +167,33 @@ pub(crate) fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
     names.iter().filter(|name| !name.to_string().starts_with('_'))
 }
 
-/// The names that a pattern binds.
+/// The names that a pattern binds, and those of unqualified constants and unit structs in it, which look the same.
 pub(crate) fn bindings(pat: &Pat) -> Vec<Ident> {
-    let mut names = Vec::new();
+    let mut names: Vec<Ident> = Vec::new();
     walk(&mut pat.clone(), &mut |binding| {
-        names.push(binding.ident.clone());
+        // An alternative binds its names once more.
+        if !names.contains(&binding.ident) {
+            names.push(binding.ident.clone());
+        }
     });
-    names.dedup();
-    // An unqualified constant or unit struct looks like a binding, but is spelled like a type.
-    names.retain(|name| !name.to_string().starts_with(char::is_uppercase));
     names
+}
+
+/// The names that a parameter binds for sure: what is spelled like a type is one, unless it stands alone and its type
+/// has another name.
+pub(crate) fn certain_bindings(typed: &PatType) -> Vec<Ident> {
+    let mut names = bindings(&typed.pat);
+    let alone = matches!(&*typed.pat, Pat::Ident(pat) if pat.subpat.is_none());
+    let ty = match &*typed.ty {
+        Type::Path(ty) => ty.path.segments.last().map(|last| &last.ident),
+        _ => None,
+    };
+    names.retain(|name| !is_capital(name) || (alone && ty != Some(name)));
+    names
+}
+
+pub(crate) fn is_capital(name: &Ident) -> bool {
+    name.to_string().starts_with(char::is_uppercase)
 }
 
 fn walk(pat: &mut Pat, visit: &mut dyn FnMut(&mut PatIdent)) {

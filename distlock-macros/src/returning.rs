@@ -123,8 +123,8 @@ pub(crate) fn hidden_patterns(sig: &Signature, body: &TokenStream) -> Vec<(Ident
     let names: Vec<&Ident> = names(sig).filter(|name| name.to_string().starts_with("__arg")).collect();
     let mut hidden = Vec::new();
     if !names.is_empty() {
-        in_async_blocks(body.clone(), &mut |inner| {
-            let stmts = Block::parse_within.parse2(inner.clone()).unwrap_or_default();
+        in_async_blocks(body.clone(), &mut |block| {
+            let stmts = Block::parse_within.parse2(block.inner()).unwrap_or_default();
             let found = hidden.len();
             for name in &names {
                 let local = stmts.iter().find_map(|stmt| binding_of(stmt, name));
@@ -132,9 +132,9 @@ pub(crate) fn hidden_patterns(sig: &Signature, body: &TokenStream) -> Vec<(Ident
             }
             if hidden.len() == found {
                 // `#[instrument]` puts one more async block around.
-                hidden.extend(hidden_patterns(sig, &inner));
+                hidden.extend(hidden_patterns(sig, &block.inner()));
             }
-            inner
+            block.tokens()
         });
     }
     hidden
@@ -148,10 +148,10 @@ pub(crate) fn hidden_patterns(sig: &Signature, body: &TokenStream) -> Vec<(Ident
 //
 /// Touches what the attribute's arguments mention, where `#[async_trait]` binds it once more: it is used.
 pub(crate) fn touch(sig: &Signature, body: TokenStream, mentions: &Mentions) -> TokenStream {
-    in_async_blocks(body, &mut |inner| {
-        let stmts = Block::parse_within.parse2(inner.clone()).unwrap_or_default();
+    in_async_blocks(body, &mut |block| {
+        let stmts = Block::parse_within.parse2(block.inner()).unwrap_or_default();
         if !stmts.iter().any(|stmt| names(sig).any(|name| binding_of(stmt, name).is_some())) {
-            return touch(sig, inner, mentions);
+            return block.with(|inner| touch(sig, inner, mentions));
         }
         let touched = stmts.iter().map(|stmt| {
             let local = names(sig).find_map(|name| binding_of(stmt, name));
@@ -159,7 +159,7 @@ pub(crate) fn touch(sig: &Signature, body: TokenStream, mentions: &Mentions) -> 
             let touched = params::warned_of(&bound).filter(|name| mentions.contains(&name.to_string()));
             quote_spanned!(Span::mixed_site()=> #stmt #(let _ = &#touched;)*)
         });
-        touched.collect()
+        block.with(|_| touched.collect())
     })
 }
 
@@ -188,21 +188,28 @@ fn binding_of<'a>(stmt: &'a Stmt, name: &Ident) -> Option<&'a Local> {
 //     self.count += 1; Box::pin(async move { lease.ensure_held() })      with `lease = lease`
 //
 // Output:
-//     self.count += 1; Box::pin(async move { let lease = __lease0.get(); lease.ensure_held() })
+//     self.count += 1;
+//     Box::pin(({
+//         let __lease0 = __lease0.again();
+//         async move { let lease = __lease0.get(); lease.ensure_held() }
+//     }))
 //
 /// Binds the lease in each async block that mentions it, and returns what the blocks get it from. The function is called
-/// before there is a lease, and its async blocks run when there is one.
+/// before there is a lease, and its async blocks run when there is one. A block in a loop makes more than one future.
+///
+/// In parentheses, since what starts a statement with a brace ends with it.
 pub(crate) fn bind_lease(body: TokenStream, lease: &Ident) -> (TokenStream, Vec<Ident>) {
     let mut sources = Vec::new();
-    let body = in_async_blocks(body, &mut |inner| {
+    let body = in_async_blocks(body, &mut |block| {
         let mut mentions = Mentions::default();
-        mentions.add(inner.clone());
+        mentions.add(block.inner());
         if !mentions.contains(&lease.to_string()) {
-            return inner;
+            return block.tokens();
         }
         let mixed = Span::mixed_site();
         let source = format_ident!("__{}{}", lease.unraw(), sources.len(), span = mixed);
-        let bound = quote_spanned!(mixed=> let #lease = #source.get(); #inner);
+        let bound = block.with(|inner| quote_spanned!(mixed=> let #lease = #source.get(); #inner));
+        let bound = quote_spanned!(mixed=> ({ let #source = #source.again(); #bound }));
         sources.push(source);
         bound
     });
@@ -214,53 +221,72 @@ pub(crate) fn can_use_lease(body: &TokenStream, lease: &Ident) -> bool {
     !bind_lease(body.clone(), lease).1.is_empty()
 }
 
-/// Changes what is in the outermost async blocks. They are looked for among the tokens, since the body may be of macros.
-fn in_async_blocks(tokens: TokenStream, change: &mut dyn FnMut(TokenStream) -> TokenStream) -> TokenStream {
-    let mut changed: Vec<TokenTree> = Vec::new();
-    for token in tokens {
-        let token = match token {
-            TokenTree::Group(group) => {
-                let is_async = ends_in_async(&changed);
-                map_group(&group, |inner| change_group(inner, group.delimiter(), is_async, change)).into()
-            }
-            token => token,
-        };
-        changed.push(token);
-    }
-    changed.into_iter().collect()
+/// `async { .. }` or `async move { .. }`
+struct AsyncBlock {
+    head: Vec<TokenTree>,
+    block: Group,
 }
 
-fn change_group(
-    inner: TokenStream,
-    delimiter: Delimiter,
-    is_async: bool,
-    change: &mut dyn FnMut(TokenStream) -> TokenStream,
-) -> TokenStream {
-    let mut tokens = inner.clone().into_iter();
-    match (is_async, delimiter, tokens.next(), tokens.next()) {
-        (true, Delimiter::Brace, ..) => change(inner),
-        // `async move $body` in a macro.
-        (true, Delimiter::None, Some(TokenTree::Group(block)), None) if block.delimiter() == Delimiter::Brace => {
-            TokenTree::from(map_group(&block, change)).into()
-        }
-        _ => in_async_blocks(inner, change),
+impl AsyncBlock {
+    /// The block, if that is how `head` goes on, and so the end of `before`, which is then taken from it.
+    fn starting(before: &mut Vec<TokenTree>, next: &TokenTree) -> Option<Self> {
+        let is = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(ident) if ident == word);
+        let length = match before.as_slice() {
+            [.., first, last] if is(last, "move") && is(first, "async") => 2,
+            [.., last] if is(last, "async") => 1,
+            _ => return None,
+        };
+        let block = braced(next)?;
+        Some(Self { head: before.split_off(before.len() - length), block })
     }
+
+    fn inner(&self) -> TokenStream {
+        self.block.stream()
+    }
+
+    fn tokens(self) -> TokenStream {
+        self.with(|inner| inner)
+    }
+
+    fn with(self, change: impl FnOnce(TokenStream) -> TokenStream) -> TokenStream {
+        let block = map_group(&self.block, change);
+        self.head.into_iter().chain([block.into()]).collect()
+    }
+}
+
+/// The braces of a block, which may have come through a macro as `$body`.
+fn braced(token: &TokenTree) -> Option<Group> {
+    let TokenTree::Group(group) = token else { return None };
+    match group.delimiter() {
+        Delimiter::Brace => Some(group.clone()),
+        Delimiter::None => {
+            let mut tokens = group.stream().into_iter();
+            tokens.next().filter(|_| tokens.next().is_none()).as_ref().and_then(braced)
+        }
+        _ => None,
+    }
+}
+
+/// Changes the outermost async blocks. They are looked for among the tokens, since the body may be of macros.
+fn in_async_blocks(tokens: TokenStream, change: &mut dyn FnMut(AsyncBlock) -> TokenStream) -> TokenStream {
+    let mut changed: Vec<TokenTree> = Vec::new();
+    for token in tokens {
+        if let Some(block) = AsyncBlock::starting(&mut changed, &token) {
+            changed.extend(change(block));
+            continue;
+        }
+        changed.push(match token {
+            TokenTree::Group(group) => map_group(&group, |inner| in_async_blocks(inner, change)).into(),
+            token => token,
+        });
+    }
+    changed.into_iter().collect()
 }
 
 fn map_group(group: &Group, change: impl FnOnce(TokenStream) -> TokenStream) -> Group {
     let mut new = Group::new(group.delimiter(), change(group.stream()));
     new.set_span(group.span());
     new
-}
-
-/// Whether what follows is the block of `async {..}` or `async move {..}`.
-fn ends_in_async(before: &[TokenTree]) -> bool {
-    let is = |token: &TokenTree, word: &str| matches!(token, TokenTree::Ident(ident) if ident == word);
-    match before {
-        [.., before, last] if is(last, "move") => is(before, "async"),
-        [.., last] => is(last, "async"),
-        [] => false,
-    }
 }
 
 /// A closure for a future that outlives the call of the function must own what it uses.

@@ -138,6 +138,11 @@ fn no_lease() -> Lease {
 pub struct LaterLease(Arc<OnceLock<Lease>>);
 
 impl LaterLease {
+    /// The same for one more future.
+    pub fn again(&self) -> LaterLease {
+        LaterLease(self.0.clone())
+    }
+
     /// The lease, in a body that runs. It takes `self`, so that also a block without `move` owns it.
     pub fn get(self) -> Lease {
         self.0.get().cloned().unwrap_or_else(no_lease)

@@ -1,3 +1,4 @@
+use std::panic::UnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -32,6 +33,10 @@ pub(crate) fn run<F: Future, S: Settle<F::Output>>(
     let phase = Phase::Preparing { prepare: Some(prepare) };
     Run { body: Some(body), phase, hold: None, settle: Some(settle), acquire, free }
 }
+
+/// A panic in the middle of a call leaves nothing half done: what is ours is freed on the way. So it is for the user's
+/// own parts to say, as it is without the lock.
+impl<F: Future + UnwindSafe, P, A, S: UnwindSafe, R> UnwindSafe for Run<F, P, A, S, R> {}
 
 async fn free(mut guard: LockGuard) -> Result<(), NotFreed> {
     guard.free().await

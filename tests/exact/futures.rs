@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::panic::{self, AssertUnwindSafe};
+use std::panic::{self, AssertUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
@@ -90,6 +90,37 @@ fn a_future_is_send_when_the_plain_one_is() {
     }));
 }
 
+fn is_unwind_safe<T: UnwindSafe>(_: &T) {}
+
+#[distributed_lock(key = "unwound:<id>")]
+fn unwound(id: u8) -> impl Future<Output = Result<u8, LockError>> {
+    async move { Ok(id) }
+}
+
+#[test]
+fn a_future_is_unwind_safe_when_the_plain_one_is() {
+    is_unwind_safe(&sent_if_its_argument_is(1));
+    is_unwind_safe(&unwound(1));
+}
+
+#[distributed_lock(key = "steps:<count>", lease = lease)]
+fn steps(count: u8) -> impl Future<Output = Result<usize, LockError>> {
+    let steps: Vec<_> = (0..count).map(|_| async { lease.ensure_held() }).collect();
+    async move {
+        let done = steps.len();
+        for step in steps {
+            step.await?;
+        }
+        lease.ensure_held().map(|()| done)
+    }
+}
+
+#[test]
+fn every_future_that_a_loop_makes_has_the_lease() {
+    let held = block_on(LockManager::in_memory().scope(async { steps(3).await }));
+    assert_eq!(held.unwrap(), 3);
+}
+
 struct Place(u32, &'static str, &'static str);
 
 #[distributed_lock(key = "place")]
@@ -112,6 +143,13 @@ async fn calls() -> Result<(u32, u32), LockError> {
     Ok((caller(), line!()))
 }
 
+#[track_caller]
+#[distributed_lock(key = "begun:<id>")]
+fn begun(id: u32) -> impl Future<Output = Result<(u32, u32), LockError>> {
+    let line = caller();
+    async move { Ok((id, line)) }
+}
+
 #[test]
 fn places_are_those_of_the_code_as_written() {
     block_on(LockManager::in_memory().scope(async {
@@ -122,6 +160,8 @@ fn places_are_those_of_the_code_as_written() {
         assert!(code.contains("Ok(Place(line!()"), "line {line} is `{code}`");
         let (seen, written) = calls().await.unwrap();
         assert_eq!(seen, written);
+        let (written, seen) = begun(line!()).await.unwrap();
+        assert_eq!(seen, written, "`#[track_caller]` tells who called a function that returns its future");
     }));
 }
 

@@ -41,16 +41,29 @@ fn the_lease_is_bound_in_the_outermost_async_blocks_that_mention_it() {
     let table = [
         (
             quote!(async { lease }),
-            quote!(async {
-                let lease = __lease0.get();
-                lease
-            }),
+            quote!(
+                ({
+                    let __lease0 = __lease0.again();
+                    async {
+                        let lease = __lease0.get();
+                        lease
+                    }
+                })
+            ),
         ),
         (
             quote!(if a { return Box::pin(async move { f!("{lease}") }); } Box::pin(async move { lease })),
             quote!(
-                if a { return Box::pin(async move { let lease = __lease0.get(); f!("{lease}") }); }
-                Box::pin(async move { let lease = __lease1.get(); lease })
+                if a {
+                    return Box::pin(({
+                        let __lease0 = __lease0.again();
+                        async move { let lease = __lease0.get(); f!("{lease}") }
+                    }));
+                }
+                Box::pin(({
+                    let __lease1 = __lease1.again();
+                    async move { let lease = __lease1.get(); lease }
+                }))
             ),
         ),
         (
@@ -58,11 +71,16 @@ fn the_lease_is_bound_in_the_outermost_async_blocks_that_mention_it() {
                 let a = async { lease.a() };
                 a
             }),
-            quote!(async move {
-                let lease = __lease0.get();
-                let a = async { lease.a() };
-                a
-            }),
+            quote!(
+                ({
+                    let __lease0 = __lease0.again();
+                    async move {
+                        let lease = __lease0.get();
+                        let a = async { lease.a() };
+                        a
+                    }
+                })
+            ),
         ),
         (quote!(f(lease, async { 1 })), quote!(f(lease, async { 1 }))),
         (quote!(async move |lease| { lease }), quote!(async move |lease| { lease })),

@@ -45,6 +45,12 @@ async fn bindings_outside_of_the_key(id: u64, pair @ (a, _): (u8, u8), Marker: M
     Ok(a + pair.1)
 }
 
+#[distributed_lock(key = "account:<ID>")]
+#[allow(non_snake_case)]
+async fn in_capitals(ID: u64) -> Result {
+    Ok(())
+}
+
 #[distributed_lock(key = "account:<id>")]
 async fn unnamed(id: u64, _: String, _unused: String) -> Result {
     Ok(())
@@ -108,6 +114,7 @@ async fn made_by_a_macro(id: u64, pair!(a, b): (u64, u64)) -> Result<u64> {
 }
 
 fn main() {
+    let _ = in_capitals(1);
     let limit = settings::Limit { r#type: 1, size: 2 };
     let _ = (Side::Right(1), alternatives(Side::Left(1), limit, ([1, 2, 3], ()), (Vec::new(), 1)));
     let _ = made_by_a_macro(1, (2, 3));

@@ -27,6 +27,17 @@ pub fn without_move(id: u64) -> impl Future<Output = Result> + Send {
     async { lease.ensure_held() }
 }
 
+#[distributed_lock(key = "order:<id>", lease = lease)]
+pub fn in_a_loop(id: u64) -> impl Future<Output = Result> {
+    let steps: Vec<_> = (0..id).map(|_| async { lease.ensure_held() }).collect();
+    async move {
+        for step in steps {
+            step.await?;
+        }
+        lease.ensure_held()
+    }
+}
+
 /// The key may name what the future doesn't capture.
 #[distributed_lock(key = "order:<name>:<0>", or_else = move |_| name.len())]
 pub fn captures_nothing(name: &'static str) -> impl Future<Output = usize> + Send + 'static {
@@ -189,6 +200,7 @@ fn main() {
     let shop = || Shop { id: 1, total: 2, locks: LockManager::in_memory() };
     let mut mine = shop();
     send(opaque(1));
+    send(in_a_loop(1));
     lasting(captures_nothing("a"));
     lasting(captures_less(&String::from("a")));
     send(borrows("a"));
