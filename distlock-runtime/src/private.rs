@@ -139,6 +139,7 @@ pub struct LaterLease(Arc<OnceLock<Lease>>);
 
 impl LaterLease {
     /// The same for one more future.
+    #[must_use]
     pub fn again(&self) -> LaterLease {
         LaterLease(self.0.clone())
     }
