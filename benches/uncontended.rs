@@ -167,7 +167,7 @@ async fn memory_rounds(tasks: usize, cycles: usize, backend: Arc<MemoryBackend>)
                 let (key, token) = (format!("order:{task}"), uuid::Uuid::new_v4().to_string());
                 let entry = Entry::new(&key, &token, TTL, TTL);
                 let granted = backend.acquire(entry, Attempt::First, &mut None).await.unwrap();
-                assert_eq!(granted, Acquired::Granted);
+                assert_eq!(granted, Acquired::Granted(None));
                 assert_eq!(backend.release(entry).await.unwrap(), Released::Freed);
             }
         }

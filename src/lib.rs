@@ -3,8 +3,8 @@
 
 pub use distlock_macros::distributed_lock;
 pub use distlock_runtime::{
-    Backoff, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason, OnLost,
-    backend,
+    Backoff, FencingToken, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason,
+    OnLost, backend,
 };
 
 #[cfg(feature = "conformance")]

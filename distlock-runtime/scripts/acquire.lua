@@ -1,18 +1,29 @@
--- Takes a lock by a try that is not the first: an earlier one may have set it although its answer was lost.
+-- Takes a lock by a try that is not the first, as an earlier one may have set it although its answer was lost; or by one
+-- that brings a fencing token.
 --
 -- KEYS[1]  the lock
+-- KEYS[2]  its last fencing token
 -- ARGV[1]  our value: token and owner
 -- ARGV[2]  the ttl in milliseconds
+-- ARGV[3]  how many fencing tokens to mint
+-- ARGV[4]  what they must be above
 --
--- Returns  {1} if the lock is ours now, else {0, the value that stands there, its remaining milliseconds or -1 for none}
+-- Returns  {1, the first fencing token or ''} if the lock is ours now, else {0, the value that stands there, its remaining
+--          milliseconds or -1 for none}
 
 local value = redis.call('GET', KEYS[1])
-if value == false then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  return {1}
+if value ~= false and value ~= ARGV[1] then
+  return {0, value, redis.call('PTTL', KEYS[1])}
 end
-if value == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  return {1}
+local count, fence = tonumber(ARGV[3]), ''
+if count > 0 then
+  fence = next_fence(KEYS[2], ARGV[4])
+  if fence == nil then
+    return no_fence(KEYS[2])
+  end
 end
-return {0, value, redis.call('PTTL', KEYS[1])}
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+if count > 0 then
+  fence = mint(KEYS[2], fence, count)
+end
+return {1, fence}

@@ -1,16 +1,18 @@
 //! What a lock is kept in: the trait that a backend implements, and the two that are built in.
 
+mod error;
 pub(crate) mod memory;
 pub(crate) mod redis;
 
-use std::error::Error;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use error::BackendError;
 pub use memory::MemoryBackend;
 
+use crate::FencingToken;
 use crate::clock::Time;
 
 /// The future that a backend's method returns. It is boxed, so that backends can be chosen at run time.
@@ -44,13 +46,69 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>>;
 
-    /// Deletes `entry` if it is what stands under its key.
+    /// Sets `entry` if its turn has come, and else keeps a place for it in the key's line, where it stays as long as this
+    /// is called again within [`PATIENCE`]. Its turn has come if the lock was handed over to it, or if nothing stands under
+    /// the key and nobody who is alive stands before it. The place is given up by [`release`](Self::release).
+    ///
+    /// A backend without a line grants to whom it can, as this does unless it is written anew.
+    fn wait<'a>(
+        &'a self,
+        entry: Entry<'a>,
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<Turn, BackendError>> {
+        Box::pin(async move {
+            Ok(match self.acquire(entry, Attempt::Repeated, route).await? {
+                Acquired::Granted(fencing_token) => Turn::Come { fencing_token, others: true },
+                Acquired::Held { value, remaining } => Turn::Waits { value, remaining, first: true },
+            })
+        })
+    }
+
+    /// Tells `listener` of the locks that are handed over to `waiter`, which is what the entries of this manager have as
+    /// theirs. Runs on the watchdog's runtime, from the first wait to the end of the manager, and returns only when it
+    /// can't go on; then it is called again after a while. What it misses is found by asking, a little later.
+    fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
+        let _ = (waiter, listener);
+        Box::pin(std::future::pending())
+    }
+
+    /// Sets all entries, to expire after their ttls, if under each key there is nothing or its entry; otherwise sets none.
+    /// All entries have the same terms. The fencing token, if one is asked for, is above the last of every key.
+    ///
+    /// Unless this is written anew, it takes one after the other and gives back what it has when one is refused. Then it
+    /// has no fencing tokens.
+    fn acquire_all<'a>(
+        &'a self,
+        entries: &'a [Entry<'a>],
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
+        Box::pin(async move {
+            for (index, entry) in entries.iter().enumerate() {
+                if entry.fencing.is_some() {
+                    return Err(BackendError::lasting("the backend has no fencing tokens for several locks"));
+                }
+                let refused = match self.acquire(*entry, Attempt::Repeated, route).await {
+                    Ok(Acquired::Granted(_)) => continue,
+                    Ok(Acquired::Held { value, remaining }) => Ok(AcquiredAll::Held { index, value, remaining }),
+                    Err(error) => Err(error),
+                };
+                let taken = entries.get(..index).unwrap_or_default();
+                let given_back = self.release_all(taken).await.into_iter().try_for_each(|released| released.map(drop));
+                // What could not be given back may stand, whatever the reason.
+                return given_back.map_err(|error| BackendError::unanswered(error.to_string())).and(refused);
+            }
+            Ok(AcquiredAll::Granted(None))
+        })
+    }
+
+    /// Deletes `entry` if it is what stands under its key, or hands the lock over to the first in the line who is alive.
+    /// A place that the entry has in the line is given up.
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>>;
 
     /// Starts the expiry of each entry anew, if it is what stands under its key. The answers come in the entries' order.
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>>;
 
-    /// Deletes each entry if it is what stands under its key. The answers come in the entries' order.
+    /// Releases each entry. The answers come in the entries' order.
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>>;
 }
 
@@ -67,6 +125,26 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
         (**self).acquire(entry, attempt, route)
+    }
+
+    fn wait<'a>(
+        &'a self,
+        entry: Entry<'a>,
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<Turn, BackendError>> {
+        (**self).wait(entry, route)
+    }
+
+    fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
+        (**self).listen(waiter, listener)
+    }
+
+    fn acquire_all<'a>(
+        &'a self,
+        entries: &'a [Entry<'a>],
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
+        (**self).acquire_all(entries, route)
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
@@ -89,6 +167,22 @@ pub trait Route: Send + Sync {
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>>;
 }
 
+/// Hears of locks that were handed over.
+pub trait Listener: Send + Sync {
+    /// From now on nothing is missed, as far as the backend knows.
+    fn connected(&self);
+
+    /// The lock was handed over to the entry whose value begins with `token`. It has [`CLAIM`] to take it.
+    fn handed_over(&self, token: &str);
+}
+
+/// For how long a waiter may be silent before it is passed over.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// For how long a lock that was handed over waits to be claimed.
+pub const CLAIM: Duration = Duration::from_secs(1);
+/// For how long a waiter may be silent before its place is forgotten.
+pub const FORGET: Duration = Duration::from_secs(10);
+
 /// A lock as a backend sees it.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -101,12 +195,47 @@ pub struct Entry<'a> {
     pub ttl: Duration,
     /// How long the backend may wait for an answer. To connect may take longer where a lock is acquired, and nowhere else.
     pub timeout: Duration,
+    /// Whether to mint fencing tokens where the entry is set.
+    pub fencing: Option<Fencing>,
+    /// The manager, of 32 characters, if the entry may have a place in the line.
+    pub waiter: Option<&'a str>,
+}
+
+/// What fencing tokens are to be minted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Fencing {
+    /// How many, one above the other. The first is what is returned; the others count as given out.
+    pub count: u32,
+    /// What they must be above in any case.
+    pub above: u64,
+}
+
+impl Fencing {
+    /// Asks for one token.
+    pub const ONE: Fencing = Fencing { count: 1, above: 0 };
+
+    pub(crate) const fn new(count: u32, above: u64) -> Fencing {
+        Fencing { count, above }
+    }
 }
 
 impl<'a> Entry<'a> {
     /// Makes an entry, for tests of a backend.
     pub fn new(key: &'a str, value: &'a str, ttl: Duration, timeout: Duration) -> Entry<'a> {
-        Entry { key, value, ttl, timeout }
+        Entry { key, value, ttl, timeout, fencing: None, waiter: None }
+    }
+
+    /// The same, to mint fencing tokens.
+    #[must_use]
+    pub fn with_fencing(self, fencing: Fencing) -> Entry<'a> {
+        Entry { fencing: Some(fencing), ..self }
+    }
+
+    /// The same, of a manager that waits.
+    #[must_use]
+    pub fn with_waiter(self, waiter: &'a str) -> Entry<'a> {
+        Entry { waiter: Some(waiter), ..self }
     }
 
     /// The same with what is left of the timeout of something that began at `begin`.
@@ -127,14 +256,51 @@ pub enum Attempt {
 /// What came of an attempt to acquire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acquired {
-    /// The entry stands.
-    Granted,
+    /// The entry stands. With the fencing token, where one was asked for.
+    Granted(Option<FencingToken>),
     /// Something else stands there.
     Held {
         /// What stands there.
         value: String,
         /// After how long it expires if it is not renewed. Zero where it has just done so.
         remaining: Duration,
+    },
+}
+
+/// What came of an attempt to acquire several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AcquiredAll {
+    /// All entries stand. With the fencing token for all of them, where one was asked for.
+    Granted(Option<FencingToken>),
+    /// Something else stands under one of the keys, and nothing was set.
+    Held {
+        /// Which of the entries was refused.
+        index: usize,
+        /// What stands there.
+        value: String,
+        /// After how long it expires if it is not renewed.
+        remaining: Duration,
+    },
+}
+
+/// What came of asking whether a waiter's turn has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The entry stands.
+    Come {
+        /// The first of the fencing tokens that were asked for.
+        fencing_token: Option<FencingToken>,
+        /// Whether others stand in the line, or may.
+        others: bool,
+    },
+    /// The entry has its place in the line.
+    Waits {
+        /// What stands under the key.
+        value: String,
+        /// After how long it expires if it is not renewed.
+        remaining: Duration,
+        /// Whether nobody who is alive stands before the entry.
+        first: bool,
     },
 }
 
@@ -154,104 +320,4 @@ pub enum Released {
     Freed,
     /// The entry did not stand there.
     NotHeld,
-}
-
-/// Why a backend gave no answer about a lock.
-///
-/// The kind decides what follows. After [`unanswered`](Self::unanswered) the request may have been carried out, so it is
-/// undone; after all but [`lasting`](Self::lasting) and [`foreign`](Self::foreign) it may be tried again.
-#[derive(Debug)]
-pub struct BackendError {
-    kind: Kind,
-    text: String,
-    source: Option<Box<dyn Error + Send + Sync>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Interrupted,
-    Unanswered,
-    Passing,
-    Lasting,
-    Foreign,
-}
-
-impl BackendError {
-    /// The request was or may have been sent, and there is no answer: a timeout, a broken connection.
-    pub fn unanswered(text: impl Into<String>) -> BackendError {
-        BackendError::new(Kind::Unanswered, text)
-    }
-
-    /// The connection was at its end, perhaps before the request was sent: an idle one, say, that the server had closed.
-    /// Otherwise as [`unanswered`](Self::unanswered). An acquire is repeated at once, once in a call, without counting
-    /// as another attempt.
-    pub fn interrupted(text: impl Into<String>) -> BackendError {
-        BackendError::new(Kind::Interrupted, text)
-    }
-
-    /// The request was certainly not carried out, for a reason that passes: refused connection, server busy or loading.
-    pub fn passing(text: impl Into<String>) -> BackendError {
-        BackendError::new(Kind::Passing, text)
-    }
-
-    /// The request was not carried out, for a reason that stays until somebody mends it: wrong password, missing right.
-    pub fn lasting(text: impl Into<String>) -> BackendError {
-        BackendError::new(Kind::Lasting, text)
-    }
-
-    /// The key is in use for something that is no lock, as `found` describes.
-    pub fn foreign(found: impl Into<String>) -> BackendError {
-        BackendError::new(Kind::Foreign, found)
-    }
-
-    /// Adds the error of another library that this one comes from.
-    #[must_use]
-    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> BackendError {
-        self.source = Some(source.into());
-        self
-    }
-
-    fn new(kind: Kind, text: impl Into<String>) -> BackendError {
-        BackendError { kind, text: text.into(), source: None }
-    }
-
-    /// Whether the request may have been carried out all the same.
-    pub fn is_unanswered(&self) -> bool {
-        matches!(self.kind, Kind::Unanswered | Kind::Interrupted)
-    }
-
-    /// Whether the connection was at its end.
-    pub fn is_interrupted(&self) -> bool {
-        self.kind == Kind::Interrupted
-    }
-
-    /// Whether the same request may succeed later, with nothing mended in between.
-    pub fn is_passing(&self) -> bool {
-        matches!(self.kind, Kind::Interrupted | Kind::Unanswered | Kind::Passing)
-    }
-
-    /// Whether the key is in use for something that is no lock.
-    pub fn is_foreign(&self) -> bool {
-        self.kind == Kind::Foreign
-    }
-
-    /// The same, where it is known that the request was not carried out.
-    pub(crate) fn nothing_done(mut self) -> BackendError {
-        if self.is_unanswered() {
-            self.kind = Kind::Passing;
-        }
-        self
-    }
-}
-
-impl fmt::Display for BackendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Error for BackendError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
 }

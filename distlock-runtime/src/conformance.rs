@@ -77,16 +77,16 @@ async fn renew(backend: &dyn Backend, entry: Entry<'_>) -> Renewed {
 
 async fn a_free_key_is_granted_and_then_refused(backend: &dyn Backend) {
     let key = "conformance:granted";
-    assert_eq!(acquire(backend, entry(key, OURS)).await, Acquired::Granted, "a free key is granted");
+    assert_eq!(acquire(backend, entry(key, OURS)).await, Acquired::Granted(None), "a free key is granted");
     match acquire(backend, entry(key, THEIRS)).await {
         Acquired::Held { value, remaining } => {
             assert_eq!(value, OURS, "a refusal tells what stands there");
             assert!(remaining <= LONG_TTL, "a refusal tells how long it lasts, not {remaining:?}");
         }
-        Acquired::Granted => panic!("a key is granted twice"),
+        Acquired::Granted(_) => panic!("a key is granted twice"),
     }
     assert_eq!(release(backend, entry(key, OURS)).await, Released::Freed, "a holder can release");
-    assert_eq!(acquire(backend, entry(key, THEIRS)).await, Acquired::Granted, "a released key is free");
+    assert_eq!(acquire(backend, entry(key, THEIRS)).await, Acquired::Granted(None), "a released key is free");
     release(backend, entry(key, THEIRS)).await;
 }
 
@@ -94,7 +94,7 @@ async fn our_own_entry_is_recognised(backend: &dyn Backend) {
     let key = "conformance:recognised";
     acquire(backend, entry(key, OURS)).await;
     let again = backend.acquire(entry(key, OURS), Attempt::Repeated, &mut None).await.expect("acquire is answered");
-    assert_eq!(again, Acquired::Granted, "a repeated attempt recognises what an earlier one set");
+    assert_eq!(again, Acquired::Granted(None), "a repeated attempt recognises what an earlier one set");
     let theirs = backend.acquire(entry(key, THEIRS), Attempt::Repeated, &mut None).await.expect("acquire is answered");
     assert!(matches!(theirs, Acquired::Held { .. }), "a repeated attempt takes nothing from others");
     release(backend, entry(key, OURS)).await;
@@ -121,7 +121,7 @@ async fn an_entry_expires(backend: &dyn Backend) {
     let key = "conformance:expiry";
     acquire(backend, Entry::new(key, OURS, TTL, TIMEOUT)).await;
     let freed = async {
-        while acquire(backend, entry(key, THEIRS)).await != Acquired::Granted {
+        while acquire(backend, entry(key, THEIRS)).await != Acquired::Granted(None) {
             tokio::time::sleep(TTL / 10).await;
         }
     };
@@ -215,7 +215,7 @@ async fn a_shutdown_frees_everything(backend: &Arc<dyn Backend>) {
     }
     locks.shutdown(Duration::ZERO).await;
     assert_stopped(call.await.expect("the call ends"), LostReason::Shutdown);
-    assert_eq!(acquire(&**backend, entry(key, OURS)).await, Acquired::Granted, "a shutdown frees the keys");
+    assert_eq!(acquire(&**backend, entry(key, OURS)).await, Acquired::Granted(None), "a shutdown frees the keys");
     release(&**backend, entry(key, OURS)).await;
     let refused = locks.lock(key).acquire().await;
     assert!(matches!(refused, Err(LockError::ShuttingDown)), "a closed manager refuses calls");

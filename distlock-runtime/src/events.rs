@@ -31,7 +31,18 @@ macro_rules! event {
 }
 
 pub(crate) fn acquired(hold: &Hold) {
-    event!(debug, hold, "acquired", {}, "lock acquired");
+    match hold.fence() {
+        Some(fence) => event!(debug, hold, "acquired", { fencing_token = fence.get(), }, "lock acquired"),
+        None => event!(debug, hold, "acquired", {}, "lock acquired"),
+    }
+}
+
+pub(crate) fn passed_on(hold: &Hold) {
+    event!(debug, hold, "passed on", {}, "lock passed on within the process");
+}
+
+pub(crate) fn passed_under(hold: &Hold) {
+    event!(debug, hold, "passed", {}, "lock is held by the calling task already");
 }
 
 pub(crate) fn refused(hold: &Hold, holder: &str, remaining: Duration, last: bool) {

@@ -2,11 +2,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acquire::Strays;
+use tokio::sync::OwnedMutexGuard;
+
 use crate::backend::{BackendError, Released};
+use crate::claim::Strays;
 use crate::hold::Hold;
-use crate::manager::Entered;
-use crate::{LockError, LostReason, events};
+use crate::lease::Progress;
+use crate::line::{Competitor, Seat, Tenure, Turns};
+use crate::manager::{Core, Entered};
+use crate::{FencingToken, LockError, LostReason, events};
 
 /// A lock that is held. Dropping it frees the lock without blocking, from any thread, inside or outside a runtime.
 ///
@@ -28,15 +32,47 @@ pub struct LockGuard {
     lease: Lease,
     /// Earlier requests of this call that have had no answer, and may still set the key.
     strays: Strays,
-    /// Whether the key is known to be free of us.
+    /// Whether nothing is left to free.
     freed: bool,
     call: Entered,
+    /// What the lock was waited for with, and goes on with to the next caller of this process.
+    seat: Option<(Seat, Turns)>,
+    /// The turn among those that pass under the same lock, which is not this call's to free.
+    inner: Option<OwnedMutexGuard<()>>,
+    /// The other locks that were asked for together with this one.
+    others: Vec<LockGuard>,
 }
 
 impl LockGuard {
     /// Takes over a lock that was granted, and is watched.
     pub(crate) fn new(call: Entered, hold: Arc<Hold>, strays: Strays) -> LockGuard {
-        LockGuard { lease: Lease { hold }, strays, freed: false, call }
+        LockGuard { lease: Lease { hold }, strays, freed: false, call, seat: None, inner: None, others: Vec::new() }
+    }
+
+    /// Passes under a lock that the calling task holds, which stays when this ends.
+    pub(crate) fn passing(call: Entered, hold: Arc<Hold>, inner: OwnedMutexGuard<()>) -> LockGuard {
+        let mut guard = LockGuard::new(call, hold, Strays::default());
+        guard.freed = true;
+        guard.inner = Some(inner);
+        guard
+    }
+
+    pub(crate) fn with_seat(mut self, seat: Seat, turns: Turns) -> LockGuard {
+        self.seat = Some((seat, turns));
+        self
+    }
+
+    pub(crate) fn with_others(mut self, others: Vec<LockGuard>) -> LockGuard {
+        self.others = others;
+        self
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.call.core
+    }
+
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.lease.hold
     }
 
     pub(crate) fn ensure_open(&self) -> Result<(), LockError> {
@@ -76,9 +112,37 @@ impl LockGuard {
 
     /// Frees the lock. What this leaves undone is done when the guard is dropped.
     pub(crate) async fn free(&mut self) -> Result<(), NotFreed> {
+        let own = self.free_own().await;
+        if self.others.is_empty() { own } else { Box::pin(self.free_others(own)).await }
+    }
+
+    /// Frees those that were asked for together with this one. What is not ours any more says more than what is unknown.
+    async fn free_others(&mut self, own: Result<(), NotFreed>) -> Result<(), NotFreed> {
+        let mut freed = own;
+        for mut other in std::mem::take(&mut self.others) {
+            match (other.free_own().await, &freed) {
+                (Err(NotFreed::Lost(reason)), Ok(()) | Err(NotFreed::Unanswered(_))) => {
+                    freed = Err(NotFreed::Lost(reason));
+                }
+                (Err(error), Ok(())) => freed = Err(error),
+                _ => {}
+            }
+        }
+        freed
+    }
+
+    async fn free_own(&mut self) -> Result<(), NotFreed> {
+        if self.freed {
+            self.inner = None;
+            return self.lease.hold.leading().check().map_err(NotFreed::Lost);
+        }
         let hold = &self.lease.hold;
-        self.call.core.watchdog().unwatch(hold);
+        let progress = self.call.core.watchdog().unwatch(hold);
         let remaining = hold.end().map_err(NotFreed::Lost)?;
+        if self.pass_on(progress, remaining) {
+            return Ok(());
+        }
+        let hold = &self.lease.hold;
         let timeout = hold.terms.command_timeout.min(remaining);
         let released = self.call.core.backend().release(hold.entry_within(timeout)).await;
         match released {
@@ -97,6 +161,22 @@ impl LockGuard {
             }
         }
     }
+
+    /// Leaves the lock to the next caller of this process that waits for it, if there is one and it may have it.
+    fn pass_on(&mut self, progress: Option<Progress>, remaining: Duration) -> bool {
+        let hold = &self.lease.hold;
+        let (Some((seat, turns)), Some(progress)) = (&self.seat, progress) else { return false };
+        let fresh = remaining > hold.terms.ttl / 2 && self.strays.requests == 0 && self.ensure_open().is_ok();
+        let next = turns.next().filter(|_| fresh && seat.line().waiting() > 0);
+        let Some(turns) = next else { return false };
+        let Some(parked) = self.call.core.watchdog().park(hold) else { return false };
+        if let Some((seat, _)) = self.seat.take() {
+            seat.leave(Competitor::Holding(Tenure { parked, progress, turns }));
+        }
+        self.freed = true;
+        events::passed_on(hold);
+        true
+    }
 }
 
 /// Why a lock was not freed by its holder.
@@ -107,14 +187,15 @@ pub(crate) enum NotFreed {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let hold = &self.lease.hold;
-        let watchdog = self.call.core.watchdog();
         if !self.freed {
-            watchdog.unwatch(hold);
-            if !matches!(hold.end(), Err(LostReason::Gone)) {
-                watchdog.free(hold);
+            let progress = self.call.core.watchdog().unwatch(&self.lease.hold);
+            let ended = self.lease.hold.end();
+            let passed_on = ended.is_ok_and(|remaining| self.pass_on(progress, remaining));
+            if !passed_on && ended != Err(LostReason::Gone) {
+                self.call.core.watchdog().free(&self.lease.hold);
             }
         }
+        let (hold, watchdog) = (&self.lease.hold, self.call.core.watchdog());
         let strays = std::mem::take(&mut self.strays);
         if strays.requests > 0 {
             watchdog.free_strays(hold, strays);
@@ -159,10 +240,15 @@ impl Lease {
         self.hold.token()
     }
 
+    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's.
+    pub fn fencing_token(&self) -> Option<FencingToken> {
+        self.hold.leading().fence()
+    }
+
     /// What is left of the lease if it is not renewed again, by the holder's own careful clock. Zero once the lock is
-    /// lost or released.
+    /// lost or released. Of several locks this is the least.
     pub fn remaining(&self) -> Duration {
-        self.hold.remaining()
+        self.hold.group().map(|hold| hold.leading().remaining()).min().unwrap_or_default()
     }
 
     /// Whether the lock is held at this moment.
@@ -176,12 +262,11 @@ impl Lease {
     ///
     /// [`LockError::Lost`] if it is not, with [`LostReason::Gone`] after a release.
     pub fn ensure_held(&self) -> Result<(), LockError> {
-        let lost = match self.hold.check() {
-            Err(reason) => reason,
-            Ok(()) if self.hold.has_ended() => LostReason::Gone,
-            Ok(()) => return Ok(()),
-        };
-        Err(self.hold.lost_error(lost))
+        self.hold.check_group().map_err(|(hold, reason)| hold.lost_error(reason))?;
+        match self.hold.group().map(Hold::leading).find(|hold| hold.has_ended()) {
+            Some(hold) => Err(hold.lost_error(LostReason::Gone)),
+            None => Ok(()),
+        }
     }
 
     /// Waits until the lock is lost, and says how. If the lock is released, this waits for ever.
@@ -190,7 +275,7 @@ impl Lease {
     ///
     /// Nothing is lost if the future is dropped.
     pub async fn lost(&self) -> LostReason {
-        self.hold.lost().await
+        self.hold.lost_of_group().await
     }
 }
 

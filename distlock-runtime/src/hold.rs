@@ -1,6 +1,7 @@
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::task::Waker;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,16 +12,28 @@ use crate::backend::Entry;
 use crate::clock::Time;
 use crate::key::Key;
 use crate::options::Terms;
-use crate::{LockError, LostReason, events};
+use crate::{FencingToken, LockError, LostReason, events};
 
 /// One acquisition of one lock, from its first attempt to its end: what the guard, the lease handles, the body's future
 /// and the watchdog share.
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
-    /// What stands under the key on the server: `<token>/<owner>`. The token is fresh for each acquisition, so nothing
-    /// that is late can touch a later one.
-    pub(crate) value: String,
+    /// The acquisition's own `<token>/<owner>`. The token is fresh for each, so nothing that is late can touch a later one.
+    value: String,
+    /// What stands under the key on the server in place of our own value, if another caller of this process stood in the
+    /// line before us, or had the lock and passed it on without giving it up.
+    inherited: OnceLock<Arc<str>>,
+    /// The lock under which this one passes, which the calling task holds already.
+    outer: OnceLock<Arc<Hold>>,
+    /// Who of the calls that pass under this one has its turn.
+    inner: OnceLock<Arc<tokio::sync::Mutex<()>>>,
+    /// The other locks that were asked for together with this one.
+    pub(crate) others: Box<[Arc<Hold>]>,
+    /// The manager's name in the line of those who wait, if this may stand there.
+    waiter: Option<Arc<str>>,
+    /// The fencing token; 0 for none.
+    fence: AtomicU64,
     pub(crate) terms: Terms,
     pub(crate) span: Span,
     state: State,
@@ -46,6 +59,12 @@ impl Hold {
         Hold {
             key,
             value,
+            inherited: OnceLock::new(),
+            outer: OnceLock::new(),
+            inner: OnceLock::new(),
+            others: Box::default(),
+            waiter: None,
+            fence: AtomicU64::new(0),
             terms,
             span,
             state: State::new(),
@@ -66,8 +85,72 @@ impl Hold {
         hold
     }
 
+    /// The same, for a manager that may stand in line.
+    pub(crate) fn waiting_as(self, waiter: &Arc<str>) -> Hold {
+        Hold { waiter: Some(waiter.clone()), ..self }
+    }
+
+    /// The same, with other locks that are asked for together with it.
+    pub(crate) fn with_others(self, others: Vec<Arc<Hold>>) -> Hold {
+        Hold { others: others.into(), ..self }
+    }
+
+    /// The acquisition's token, for people.
     pub(crate) fn token(&self) -> &str {
-        self.value.split_once('/').map_or(&self.value, |(token, _)| token)
+        token(&self.value)
+    }
+
+    /// What stands under the key on the server.
+    pub(crate) fn value(&self) -> &str {
+        self.inherited.get().map_or(&self.value, |value| value)
+    }
+
+    /// The token by which the server calls this in the line.
+    pub(crate) fn token_in_line(&self) -> &str {
+        token(self.value())
+    }
+
+    /// Takes over what another caller of this process has on the server.
+    pub(crate) fn inherit(&self, from: &Hold) {
+        let _ = self.inherited.set(from.inherited.get().cloned().unwrap_or_else(|| from.value.as_str().into()));
+    }
+
+    /// Passes under another lock, which lasts longer than this.
+    pub(crate) fn pass_under(&self, outer: Arc<Hold>) {
+        let _ = self.outer.set(outer);
+    }
+
+    /// The lock whose lease counts: this one, or the one that it passes under.
+    pub(crate) fn leading(&self) -> &Hold {
+        self.outer.get().map_or(self, |outer| outer.leading())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<tokio::sync::Mutex<()>> {
+        self.inner.get_or_init(Arc::default)
+    }
+
+    /// This lock and those that were asked for together with it.
+    pub(crate) fn group(&self) -> impl Iterator<Item = &Hold> {
+        std::iter::once(self).chain(self.others.iter().map(|other| &**other))
+    }
+
+    /// Whether a group's leases are all good, or how the first was lost that is not.
+    pub(crate) fn check_group(&self) -> Result<(), (&Hold, LostReason)> {
+        self.group().try_for_each(|hold| {
+            let leading = hold.leading();
+            leading.check().map_err(|reason| (leading, reason))
+        })
+    }
+
+    pub(crate) fn fence(&self) -> Option<FencingToken> {
+        match self.fence.load(Ordering::Relaxed) {
+            0 => None,
+            number => FencingToken::new(number),
+        }
+    }
+
+    pub(crate) fn set_fence(&self, token: FencingToken) {
+        self.fence.store(token.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn attempt(&self) -> u64 {
@@ -93,7 +176,8 @@ impl Hold {
     }
 
     pub(crate) fn entry_within(&self, timeout: Duration) -> Entry<'_> {
-        Entry::new(self.key.as_str(), &self.value, self.terms.ttl, timeout)
+        let entry = Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout);
+        Entry { waiter: self.waiter.as_deref(), ..entry }
     }
 
     /// The lock was granted by a request that was sent at `sent`.
@@ -162,6 +246,10 @@ impl Hold {
         }
     }
 
+    pub(crate) fn is_held(&self) -> bool {
+        is_deadline(self.state.0.load(Ordering::Acquire))
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.state.0.load(Ordering::Acquire) == ENDED
     }
@@ -194,7 +282,7 @@ impl Hold {
     }
 
     pub(crate) fn lost_error(&self, reason: LostReason) -> LockError {
-        LockError::Lost { key: self.key.to_string(), reason, held_for: self.held_for() }
+        LockError::Lost { key: self.key.to_string(), reason, held_for: self.leading().held_for() }
     }
 
     /// Whom to wake when the lease is lost while the body waits for something.
@@ -218,6 +306,22 @@ impl Hold {
         }
     }
 
+    /// Returns once one of a group's leases is lost.
+    pub(crate) async fn lost_of_group(&self) -> LostReason {
+        if self.others.is_empty() {
+            return self.leading().lost().await;
+        }
+        let mut losses: Vec<_> = self.group().map(|hold| Box::pin(hold.leading().lost())).collect();
+        poll_fn(|cx| {
+            let first = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
+                Poll::Ready(reason) => Some(reason),
+                Poll::Pending => None,
+            });
+            first.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
     fn announce(&self, reason: LostReason) {
         self.lost_at.store(Time::now().as_nanos(), Ordering::Relaxed);
         let body = self.body.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -227,6 +331,10 @@ impl Hold {
         self.lost.notify_waiters();
         events::lost(self, reason);
     }
+}
+
+fn token(value: &str) -> &str {
+    value.split_once('/').map_or(value, |(token, _)| token)
 }
 
 /// A deadline on the monotonic clock in nanoseconds, or one of the marks below, so that a lease is judged, extended and

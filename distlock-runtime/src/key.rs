@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use crate::LockError;
 
 /// What is locked: a text of 1 to 1,024 bytes, fixed before the body starts.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
 impl Key {
@@ -171,6 +171,36 @@ pub(crate) fn encode_hash_tag(key: &str) -> Cow<'_, str> {
 
 fn invalid(key: String, reason: impl Into<String>) -> LockError {
     LockError::InvalidKey { key, reason: reason.into() }
+}
+
+/// What a call locks: one key or several, in one order and without repetition.
+pub(crate) struct Keys {
+    first: Key,
+    others: Vec<Key>,
+}
+
+impl Keys {
+    /// # Errors
+    ///
+    /// [`LockError::InvalidKey`] if there are none.
+    pub(crate) fn new(mut keys: Vec<Key>) -> Result<Keys, LockError> {
+        // In the same order for everybody, so that no two callers wait for each other.
+        keys.sort_unstable();
+        keys.dedup();
+        let mut keys = keys.into_iter();
+        let none = || LockError::InvalidKey { key: String::new(), reason: "there are no keys to lock".to_owned() };
+        Ok(Keys { first: keys.next().ok_or_else(none)?, others: keys.collect() })
+    }
+
+    pub(crate) fn in_order(self) -> (Key, Vec<Key>) {
+        (self.first, self.others)
+    }
+}
+
+impl From<Key> for Keys {
+    fn from(key: Key) -> Keys {
+        Keys { first: key, others: Vec::new() }
+    }
 }
 
 #[cfg(test)]

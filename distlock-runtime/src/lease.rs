@@ -57,6 +57,13 @@ impl Progress {
         Progress { acquired: sent, deadline: deadline(sent, terms.ttl), renewal: terms.watchdog.then_some(first) }
     }
 
+    /// Goes on for another holder of this process, from `now` on. A renewal that was on its way answers to the earlier
+    /// one, so another one is due.
+    pub(crate) fn passed_on(self, now: Time, terms: &Terms) -> Progress {
+        let renewal = terms.watchdog.then(|| self.renewal.unwrap_or(now));
+        Progress { acquired: now, deadline: self.deadline, renewal }
+    }
+
     /// By when the lease has to be given up.
     pub(crate) fn end(&self, terms: &Terms) -> Time {
         self.ending(terms).0

@@ -1,20 +1,25 @@
 use std::fmt;
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use crate::backend::{Backend, MemoryBackend};
 use crate::builder::LockManagerBuilder;
+use crate::clock::Time;
+use crate::ears::Ears;
 use crate::hold::Hold;
-use crate::key::Key;
+use crate::key::Keys;
+use crate::line::Lines;
 use crate::options::{Defaults, Options};
 use crate::request::LockRequest;
 use crate::run::Prepared;
 use crate::watchdog::Watchdog;
-use crate::{LockError, LostReason, events, scope};
+use crate::{FencingToken, LockError, LostReason, events, scope};
 
 /// The way to locks: it knows the server, keeps what is held alive, and frees what is left behind.
 ///
@@ -83,6 +88,12 @@ impl LockManager {
         LockRequest::new(self.core.clone(), key.into())
     }
 
+    /// Asks for the locks on several keys: all or none of them. They are taken in one order, whatever the order here, and a
+    /// key that is named twice counts once.
+    pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
+        LockRequest::for_all(self.core.clone(), keys.into_iter().map(Into::into).collect())
+    }
+
     /// What this manager keeps its locks in, for tests of a backend and for managers that share one.
     pub fn backend(&self) -> Arc<dyn Backend> {
         self.core.backend.clone()
@@ -120,6 +131,10 @@ pub(crate) struct Core {
     calls: AtomicUsize,
     /// Told of the closing and, from then on, of each call that ends.
     changed: Notify,
+    lines: Arc<Lines>,
+    ears: Ears,
+    /// The highest fencing token that was given out here.
+    highest_fence: AtomicU64,
 }
 
 impl Core {
@@ -133,7 +148,35 @@ impl Core {
             closing: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             changed: Notify::new(),
+            lines: Arc::default(),
+            ears: Ears::new(),
+            highest_fence: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn owner(&self) -> &str {
+        &self.owner
+    }
+
+    pub(crate) fn lines(&self) -> &Arc<Lines> {
+        &self.lines
+    }
+
+    pub(crate) fn ears(&self) -> &Ears {
+        &self.ears
+    }
+
+    pub(crate) fn shared_backend(&self) -> Arc<dyn Backend> {
+        self.backend.clone()
+    }
+
+    /// What the next fencing token must be above, by what is known here. It makes up for a server that has forgotten.
+    pub(crate) fn highest_fence(&self) -> u64 {
+        self.highest_fence.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_fence(&self, token: FencingToken) {
+        self.highest_fence.fetch_max(token.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
@@ -152,11 +195,18 @@ impl Core {
     }
 
     /// Makes a call ready: every option has its value, and the acquisition its token.
-    pub(crate) fn prepare(self: Arc<Self>, key: Key, options: &Options, function: Option<&'static str>) -> Prepared {
+    pub(crate) fn prepare(self: Arc<Self>, keys: Keys, options: &Options, function: Option<&'static str>) -> Prepared {
         let terms = options.resolve(&self.defaults)?;
-        let span = events::span(function, key.as_str());
-        let hold = Arc::new(Hold::new(key, &self.owner, terms, span));
-        Ok((self, hold))
+        let (first, others) = keys.in_order();
+        let span = events::span(function, first.as_str());
+        let hold = |key| {
+            let hold = Hold::new(key, &self.owner, terms, span.clone());
+            if terms.wait.is_some() { hold.waiting_as(self.ears.name()) } else { hold }
+        };
+        let others: Vec<Arc<Hold>> = others.into_iter().map(|key| Arc::new(hold(key))).collect();
+        let first = hold(first);
+        let first = if others.is_empty() { first } else { first.with_others(others) };
+        Ok((self, Arc::new(first)))
     }
 
     pub(crate) fn ensure_open(&self) -> Result<(), LockError> {
@@ -166,17 +216,44 @@ impl Core {
 
     /// Waits for some time, or fails when the manager is closed.
     pub(crate) async fn pause(&self, time: Duration) -> Result<(), LockError> {
-        let closed = async {
-            loop {
-                let mut changed = pin!(self.changed.notified());
-                changed.as_mut().enable();
-                if let Err(error) = self.ensure_open() {
-                    return error;
-                }
-                changed.await;
+        self.watchdog.timeout(time, self.closed())?.await.map_or(Ok(()), Err)
+    }
+
+    async fn closed(&self) -> LockError {
+        loop {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Err(error) = self.ensure_open() {
+                return error;
             }
+            changed.await;
+        }
+    }
+
+    /// Waits for `event` until some time, or fails when the manager is closed. Nothing if the time comes first.
+    pub(crate) async fn by<F: Future>(&self, until: Time, event: F) -> Result<Option<F::Output>, LockError> {
+        let mut event = pin!(event);
+        let first = async {
+            let mut closed = pin!(self.closed());
+            poll_fn(|cx| match event.as_mut().poll(cx) {
+                Poll::Ready(happened) => Poll::Ready(Ok(happened)),
+                Poll::Pending => closed.as_mut().poll(cx).map(Err),
+            })
+            .await
         };
-        self.watchdog.timeout(time, closed)?.await.map_or(Ok(()), Err)
+        let time = until.saturating_since(Time::now());
+        self.watchdog.timeout(time, first)?.await.ok().transpose()
+    }
+
+    /// The same, also while the manager is shutting down.
+    pub(crate) async fn by_any_means<F: Future>(&self, until: Time, event: F) -> Result<Option<F::Output>, LockError> {
+        Ok(self.watchdog.timeout(until.saturating_since(Time::now()), event)?.await.ok())
+    }
+
+    /// Counts in a call that goes on inside of another.
+    pub(crate) fn enter_again(self: &Arc<Self>) -> Entered {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        Entered { core: self.clone() }
     }
 
     /// Counts a call in, if the manager takes any.

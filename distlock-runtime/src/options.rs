@@ -8,9 +8,12 @@ pub struct Options {
     ttl: Option<Duration>,
     retry: Option<u32>,
     backoff: Option<Backoff>,
+    wait: Option<Duration>,
     no_watchdog: bool,
     max_hold: Option<Duration>,
     on_lost: OnLost,
+    fencing_token: bool,
+    not_reentrant: bool,
 }
 
 /// What happens to the body when its lock is lost.
@@ -29,11 +32,23 @@ impl Options {
     pub const MIN_TTL: Duration = Duration::from_millis(100);
     /// The longest ttl. A crashed holder blocks everybody else for so long.
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The longest time to stand in line.
+    pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
     /// Asks for nothing in particular.
     #[must_use]
     pub const fn new() -> Options {
-        Options { ttl: None, retry: None, backoff: None, no_watchdog: false, max_hold: None, on_lost: OnLost::Cancel }
+        Options {
+            ttl: None,
+            retry: None,
+            backoff: None,
+            wait: None,
+            no_watchdog: false,
+            max_hold: None,
+            on_lost: OnLost::Cancel,
+            fencing_token: false,
+            not_reentrant: false,
+        }
     }
 
     /// Sets the length of the lease.
@@ -54,6 +69,27 @@ impl Options {
     #[must_use]
     pub const fn backoff(mut self, backoff: Backoff) -> Options {
         self.backoff = Some(backoff);
+        self
+    }
+
+    /// Sets how long to stand in line for the lock.
+    #[must_use]
+    pub const fn wait(mut self, wait: Duration) -> Options {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Sets whether the lock brings a fencing token.
+    #[must_use]
+    pub const fn fencing_token(mut self, fencing_token: bool) -> Options {
+        self.fencing_token = fencing_token;
+        self
+    }
+
+    /// Sets whether a call inside of a body that holds the same lock passes under that.
+    #[must_use]
+    pub const fn reentrant(mut self, reentrant: bool) -> Options {
+        self.not_reentrant = !reentrant;
         self
     }
 
@@ -86,10 +122,18 @@ impl Options {
             let reason = format!("{max_hold:?}; it must not be below the ttl, which is {ttl:?}");
             return Err(LockError::InvalidOption { option: "max_hold", reason });
         }
+        if let Some(wait) = self.wait.filter(|wait| *wait > Options::MAX_WAIT || wait.is_zero()) {
+            let reason = format!("{wait:?}; it must be more than nothing and at most 24 h");
+            return Err(LockError::InvalidOption { option: "wait", reason });
+        }
         Ok(Terms {
             ttl,
             retry: self.retry.unwrap_or(defaults.retry),
             backoff: self.backoff.unwrap_or(defaults.backoff),
+            wait: self.wait,
+            wait_retry: self.retry,
+            fencing_token: self.fencing_token,
+            reentrant: !self.not_reentrant,
             watchdog: !self.no_watchdog,
             max_hold: self.max_hold,
             on_lost: self.on_lost,
@@ -131,6 +175,11 @@ pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) retry: u32,
     pub(crate) backoff: Backoff,
+    pub(crate) wait: Option<Duration>,
+    /// The retries that the call itself asks for. The manager's default is for those who don't wait.
+    pub(crate) wait_retry: Option<u32>,
+    pub(crate) fencing_token: bool,
+    pub(crate) reentrant: bool,
     pub(crate) watchdog: bool,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) on_lost: OnLost,
@@ -145,11 +194,33 @@ impl Terms {
             ttl: Duration::ZERO,
             retry: 0,
             backoff: Backoff::default(),
+            wait: None,
+            wait_retry: None,
+            fencing_token: false,
+            reentrant: true,
             watchdog: false,
             max_hold: None,
             on_lost: OnLost::Cancel,
             command_timeout: Duration::ZERO,
         }
+    }
+
+    /// For how long to wait for another call of the same task, which is as long as for anybody else.
+    pub(crate) fn patience_with_others(&self) -> Duration {
+        match self.wait {
+            Some(wait) => self.patience(wait),
+            None => Terms { wait_retry: Some(self.retry), ..*self }.patience(Duration::MAX),
+        }
+    }
+
+    /// For how long to stand in line: for as long as `wait` says, and as the tries would take that `retry` asks for.
+    pub(crate) fn patience(&self, wait: Duration) -> Duration {
+        let Some(retry) = self.wait_retry else { return wait };
+        let mut pauses = self.backoff.pauses();
+        // By then the pauses have long reached their longest.
+        let single = retry.min(1_000);
+        let sum = (0..single).map(|_| pauses.next(None)).fold(Duration::ZERO, Duration::saturating_add);
+        wait.min(sum.saturating_add(pauses.next(None).saturating_mul(retry - single)))
     }
 }
 

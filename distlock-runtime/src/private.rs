@@ -126,7 +126,7 @@ fn prepare(
     options: &Options,
     function: &'static str,
 ) -> Prepared {
-    manager.and_then(|manager| manager.core.prepare(key?, options, Some(function)))
+    manager.and_then(|manager| manager.core.prepare(key?.into(), options, Some(function)))
 }
 
 fn no_lease() -> Lease {

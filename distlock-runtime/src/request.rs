@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::acquire::acquire;
 use crate::guard::LockGuard;
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::manager::Core;
 use crate::options::{OnLost, Options};
 use crate::private::by_outcome;
 use crate::run::{Prepared, run};
-use crate::{Backoff, LockError};
+use crate::{Backoff, LockError, nest};
 
 /// A lock to be taken, with the options of the attribute under the same names. What is not set comes from the manager.
 ///
@@ -29,13 +29,17 @@ use crate::{Backoff, LockError};
 #[must_use = "nothing is locked until `acquire` or `run` is awaited"]
 pub struct LockRequest {
     core: Arc<Core>,
-    key: String,
+    keys: Vec<String>,
     options: Options,
 }
 
 impl LockRequest {
     pub(crate) fn new(core: Arc<Core>, key: String) -> LockRequest {
-        LockRequest { core, key, options: Options::new() }
+        LockRequest::for_all(core, vec![key])
+    }
+
+    pub(crate) fn for_all(core: Arc<Core>, keys: Vec<String>) -> LockRequest {
+        LockRequest { core, keys, options: Options::new() }
     }
 
     /// Sets the length of the lease, from 100 ms to 24 h.
@@ -51,6 +55,24 @@ impl LockRequest {
     /// Sets the pauses between the tries.
     pub fn backoff(self, backoff: Backoff) -> Self {
         self.with(|options| options.backoff(backoff))
+    }
+
+    /// Stands in line for the lock, for no longer than `wait`, which is at most 24 h: first come, first served over all
+    /// processes, but callers of one process wait for each other first. With [`retry`](Self::retry) the wait also ends when
+    /// that many tries would have.
+    pub fn wait(self, wait: Duration) -> Self {
+        self.with(|options| options.wait(wait))
+    }
+
+    /// Sets whether the lock brings a [`FencingToken`](crate::FencingToken): `false` unless set.
+    pub fn fencing_token(self, fencing_token: bool) -> Self {
+        self.with(|options| options.fencing_token(fencing_token))
+    }
+
+    /// Sets what [`run`](Self::run) does inside of a body that holds the same lock: it passes under the lease of that,
+    /// unless this is set to `false`; then it fails with [`LockError::WouldDeadlock`].
+    pub fn reentrant(self, reentrant: bool) -> Self {
+        self.with(|options| options.reentrant(reentrant))
     }
 
     /// Sets whether the lease is renewed while the lock is held: `true` unless set. Without it the work has to end within
@@ -74,14 +96,18 @@ impl LockRequest {
     /// # Errors
     ///
     /// [`LockError::Busy`] if somebody else held it at every attempt; [`LockError::Backend`] if the server could not be
-    /// asked; [`LockError::InvalidKey`], [`LockError::InvalidOption`], [`LockError::ForeignValue`],
-    /// [`LockError::ShuttingDown`].
+    /// asked; [`LockError::WouldDeadlock`] inside of a body that holds the same lock; [`LockError::InvalidKey`],
+    /// [`LockError::InvalidOption`], [`LockError::ForeignValue`], [`LockError::ShuttingDown`].
     ///
     /// # Cancel safety
     ///
     /// If the future is dropped, nothing is locked: what a request under way still sets is freed behind it.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let (core, hold) = self.prepare()?;
+        if nest::is_held(&core, &hold) {
+            // A guard could outlive the lock that it would pass under.
+            return Err(nest::would_deadlock(&hold));
+        }
         let span = hold.span.clone();
         tracing::Instrument::instrument(acquire(core, hold), span).await
     }
@@ -111,13 +137,13 @@ impl LockRequest {
     }
 
     fn prepare(self) -> Prepared {
-        let key = Key::new(self.key)?;
-        self.core.prepare(key, &self.options, None)
+        let keys: Result<Vec<Key>, LockError> = self.keys.into_iter().map(Key::new).collect();
+        self.core.prepare(Keys::new(keys?)?, &self.options, None)
     }
 }
 
 impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockRequest").field("key", &self.key).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("LockRequest").field("keys", &self.keys).field("options", &self.options).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,8 @@ use crate::acquire::acquire;
 use crate::guard::{LockGuard, NotFreed};
 use crate::hold::Hold;
 use crate::manager::Core;
-use crate::{LockError, LostReason, OnLost};
+use crate::nest::Polling;
+use crate::{LockError, OnLost};
 
 /// A call that is ready to be made, or that can't be.
 pub(crate) type Prepared = Result<(Arc<Core>, Arc<Hold>), LockError>;
@@ -175,17 +176,14 @@ fn poll_holding<F: Future>(
 ) -> Poll<Result<(LockGuard, F::Output), LockError>> {
     // Out of its place while the body is polled: if the body panics, the lock is freed on the way.
     let Some(guard) = place.take() else { return Poll::Pending };
-    match poll_body(&guard.lease().hold, body.as_mut(), cx) {
+    match poll_body(&guard, body.as_mut(), cx) {
         Poll::Pending => {
             *place = Some(guard);
             Poll::Pending
         }
         Poll::Ready(ended) => {
             body.set(None);
-            Poll::Ready(match ended {
-                Ok(returned) => Ok((guard, returned)),
-                Err(reason) => Err(guard.lease().hold.lost_error(reason)),
-            })
+            Poll::Ready(ended.map(|returned| (guard, returned)))
         }
     }
 }
@@ -193,24 +191,28 @@ fn poll_holding<F: Future>(
 /// Polls the body if its lease is good. The lease is judged by the clock before every poll, so that a process that was
 /// paused for longer than its lease does not take another step.
 fn poll_body<F: Future>(
-    hold: &Hold,
+    guard: &LockGuard,
     body: Pin<&mut Option<F>>,
     cx: &mut Context<'_>,
-) -> Poll<Result<F::Output, LostReason>> {
+) -> Poll<Result<F::Output, LockError>> {
+    let hold = guard.hold();
     let cancels = hold.terms.on_lost == OnLost::Cancel;
-    if let (Err(reason), true) = (hold.check(), cancels) {
-        return Poll::Ready(Err(reason));
+    let check = || hold.check_group().map_err(|(lost, reason)| lost.lost_error(reason));
+    if let (Err(error), true) = (check(), cancels) {
+        return Poll::Ready(Err(error));
     }
     let Some(body) = body.as_pin_mut() else { return Poll::Pending };
+    let polling = Polling::begin(guard.core(), hold);
     if let Poll::Ready(returned) = body.poll(cx) {
         return Poll::Ready(Ok(returned));
     }
+    drop(polling);
     if cancels {
-        hold.watch_body(cx.waker());
-        // A loss before this line woke nobody.
-        if let Err(reason) = hold.check() {
-            return Poll::Ready(Err(reason));
+        for hold in hold.group() {
+            hold.leading().watch_body(cx.waker());
         }
+        // A loss before this line woke nobody.
+        check()?;
     }
     Poll::Pending
 }

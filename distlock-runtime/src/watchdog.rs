@@ -7,6 +7,7 @@ mod thread;
 mod batch;
 mod schedule;
 mod reclaim;
+mod parked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +16,11 @@ use std::{fmt, io};
 use tokio::runtime::Handle;
 use tokio::time::Timeout;
 
+pub(crate) use self::parked::{Left, Parked};
 use self::reclaim::Reclaim;
 use self::thread::Shared;
-use crate::acquire::Strays;
 use crate::backend::{Backend, BackendError};
+use crate::claim::Strays;
 use crate::clock::Time;
 use crate::hold::Hold;
 use crate::lease::Progress;
@@ -69,6 +71,19 @@ impl Watchdog {
     pub(crate) fn watch(&self, hold: &Arc<Hold>, sent: Time) {
         let progress = Progress::start(sent, &hold.terms, fastrand::f64());
         hold.start(sent, progress.end(&hold.terms));
+        self.add(hold, progress);
+    }
+
+    /// Goes on with the watch over a lock that another caller of this process has passed on. Wakes the thread as
+    /// [`watch`](Self::watch) does.
+    pub(crate) fn watch_on(&self, hold: &Arc<Hold>, progress: Progress) {
+        let now = Time::now();
+        let progress = progress.passed_on(now, &hold.terms);
+        hold.start(now, progress.end(&hold.terms));
+        self.add(hold, progress);
+    }
+
+    fn add(&self, hold: &Arc<Hold>, progress: Progress) {
         let mut state = self.shared.lock();
         let at = state.schedule.watch(hold, progress);
         let early = at < state.wakes_at;
@@ -78,9 +93,19 @@ impl Watchdog {
         }
     }
 
-    /// Ends the watch over a lock, so that nothing renews it any more.
-    pub(crate) fn unwatch(&self, hold: &Arc<Hold>) {
-        self.shared.lock().schedule.unwatch(hold);
+    /// Ends the watch over a lock, so that nothing renews it any more. Returns how far it had come, if it was watched.
+    pub(crate) fn unwatch(&self, hold: &Arc<Hold>) -> Option<Progress> {
+        self.shared.lock().schedule.unwatch(hold)
+    }
+
+    /// Keeps a lock for the next caller of this process, for no longer than [`CLAIM`]. Nothing if that can't be.
+    pub(crate) fn park(&self, hold: &Arc<Hold>) -> Option<Parked> {
+        Parked::new(&self.shared, hold)
+    }
+
+    /// Keeps a place in the line for the next caller of this process.
+    pub(crate) fn leave(&self, hold: &Arc<Hold>, strays: Strays) -> Left {
+        Left::new(&self.shared, hold, strays)
     }
 
     /// Frees the key of a lock that was held.
@@ -90,13 +115,7 @@ impl Watchdog {
 
     /// Frees the key if one of the requests of unknown outcome has set it or still sets it.
     pub(crate) fn free_strays(&self, hold: &Arc<Hold>, strays: Strays) {
-        // With several ways open, none of them can prove that nothing comes along another.
-        if strays.routes.len() != 1 {
-            self.shared.reclaim(Reclaim::stray(hold.clone(), None, strays.requests));
-        }
-        for route in strays.routes {
-            self.shared.reclaim(Reclaim::stray(hold.clone(), Some(route), strays.requests));
-        }
+        self.shared.reclaim_strays(hold, strays);
     }
 
     /// Declares all locks lost, and hands them out.

@@ -43,3 +43,4 @@ mod shapes;
 mod shutdown;
 #[cfg(feature = "tls")]
 mod tls;
+mod waiting;

@@ -1,6 +1,6 @@
 //! What child processes do, by name: see `harness::process`.
 
-use crate::{clock, connecting, exclusion, going_down, isolated, selftest};
+use crate::{clock, connecting, exclusion, going_down, isolated, selftest, waiting};
 
 type Role = fn(&[&str]);
 
@@ -16,6 +16,7 @@ const ROLES: &[(&str, Role)] = &[
     ("selftest: count", selftest::processes::count),
     ("selftest: clock", selftest::clock::tell_time),
     ("selftest: hold", selftest::processes::hold),
+    ("waiting: wait", waiting::wait_in_a_child),
 ];
 
 /// Runs a role to its end.

@@ -1,30 +1,32 @@
-use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
+//! Locks inside one process, with the semantics of the Redis backend: expiry, tokens, loss, the line of those who wait.
+
+mod locks;
+
 use std::fmt;
 use std::future::ready;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+
+use self::locks::{HandedOver, Locks};
+use super::{
+    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
+};
 use crate::clock::Time;
 
-/// Keeps locks inside the process, with the semantics of the Redis backend: expiry, tokens, loss.
+/// Keeps locks inside the process, with the semantics of the Redis backend.
 ///
 /// For an application's tests and for trying the library out. It excludes nobody in another process.
-#[derive(Default)]
 pub struct MemoryBackend {
     locks: Mutex<Locks>,
+    calls: broadcast::Sender<HandedOver>,
 }
 
-#[derive(Default)]
-struct Locks {
-    by_key: HashMap<String, Lock>,
-    /// The number of keys at which the expired ones are swept out. Nobody may ever ask for them again.
-    sweep_at: usize,
-}
-
-struct Lock {
-    value: String,
-    expires: Time,
+impl Default for MemoryBackend {
+    fn default() -> MemoryBackend {
+        MemoryBackend { locks: Mutex::default(), calls: broadcast::Sender::new(256) }
+    }
 }
 
 impl fmt::Debug for MemoryBackend {
@@ -43,54 +45,26 @@ impl MemoryBackend {
     fn with<T>(&self, work: impl FnOnce(&mut Locks, Time) -> T) -> T {
         // Nothing panics while the locks are borrowed, so a poisoned mutex still holds a sound map.
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        work(&mut locks, Time::now())
-    }
-}
-
-impl Locks {
-    fn acquire(&mut self, entry: &Entry<'_>, now: Time) -> Acquired {
-        self.sweep(now);
-        let lock = Lock { value: entry.value.to_owned(), expires: now.saturating_add(entry.ttl) };
-        match self.by_key.entry(entry.key.to_owned()) {
-            Place::Vacant(place) => {
-                place.insert(lock);
-            }
-            Place::Occupied(mut place) => {
-                let held = place.get();
-                if held.expires > now && held.value != entry.value {
-                    return Acquired::Held { value: held.value.clone(), remaining: held.expires.saturating_since(now) };
-                }
-                place.insert(lock);
-            }
+        let done = work(&mut locks, Time::now());
+        let handed_over = locks.take_handed_over();
+        drop(locks);
+        for call in handed_over {
+            // Without a listener nobody is there to hear it.
+            let _ = self.calls.send(call);
         }
-        Acquired::Granted
+        done
     }
 
-    fn renew(&mut self, entry: &Entry<'_>, now: Time) -> Renewed {
-        match self.by_key.get_mut(entry.key) {
-            Some(lock) if lock.expires > now && lock.value == entry.value => {
-                lock.expires = now.saturating_add(entry.ttl);
-                Renewed::Extended
+    async fn listen(&self, waiter: &str, listener: &dyn Listener) -> BackendError {
+        let mut calls = self.calls.subscribe();
+        listener.connected();
+        loop {
+            match calls.recv().await {
+                Ok(call) if call.waiter == waiter => listener.handed_over(&call.token),
+                Ok(_) => {}
+                Err(RecvError::Lagged(_)) => listener.connected(),
+                Err(RecvError::Closed) => return BackendError::passing("the backend is gone"),
             }
-            _ => Renewed::NotHeld,
-        }
-    }
-
-    fn release(&mut self, entry: &Entry<'_>, now: Time) -> Released {
-        match self.by_key.get(entry.key) {
-            Some(lock) if lock.value == entry.value => {
-                let live = lock.expires > now;
-                self.by_key.remove(entry.key);
-                if live { Released::Freed } else { Released::NotHeld }
-            }
-            _ => Released::NotHeld,
-        }
-    }
-
-    fn sweep(&mut self, now: Time) {
-        if self.by_key.len() >= self.sweep_at.max(64) {
-            self.by_key.retain(|_, lock| lock.expires > now);
-            self.sweep_at = self.by_key.len().saturating_mul(2);
         }
     }
 }
@@ -107,6 +81,26 @@ impl Backend for MemoryBackend {
         _route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
         Box::pin(async move { Ok(self.with(|locks, now| locks.acquire(&entry, now))) })
+    }
+
+    fn wait<'a>(
+        &'a self,
+        entry: Entry<'a>,
+        _route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<Turn, BackendError>> {
+        Box::pin(async move { Ok(self.with(|locks, now| locks.wait(&entry, now))) })
+    }
+
+    fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
+        Box::pin(self.listen(waiter, listener))
+    }
+
+    fn acquire_all<'a>(
+        &'a self,
+        entries: &'a [Entry<'a>],
+        _route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
+        Box::pin(async move { Ok(self.with(|locks, now| locks.acquire_all(entries, now))) })
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

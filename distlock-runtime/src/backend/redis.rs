@@ -16,7 +16,9 @@ use redis::Client;
 
 use self::connection::Connections;
 use self::scripts::{Lua, RELEASE, RENEW};
-use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route};
+use super::{
+    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
+};
 use crate::clock::Time;
 
 /// Locks on one Redis server.
@@ -59,9 +61,25 @@ impl RedisBackend {
         let live = self.connections.get(self.connect_timeout).await?;
         *route = Some(live.clone());
         match attempt {
-            Attempt::First => live.acquire_first(entry).await,
-            Attempt::Repeated => Box::pin(live.acquire_again(entry)).await,
+            Attempt::First if entry.fencing.is_none() => live.acquire_first(entry).await,
+            Attempt::First | Attempt::Repeated => Box::pin(live.acquire_by_script(entry)).await,
         }
+    }
+
+    async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
+        let live = self.connections.get(self.connect_timeout).await?;
+        *route = Some(live.clone());
+        live.wait(entry).await
+    }
+
+    async fn acquire_all(
+        &self,
+        entries: &[Entry<'_>],
+        route: &mut Option<Arc<dyn Route>>,
+    ) -> Result<AcquiredAll, BackendError> {
+        let live = self.connections.get(self.connect_timeout).await?;
+        *route = Some(live.clone());
+        live.acquire_all(entries).await
     }
 
     async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
@@ -100,6 +118,26 @@ impl Backend for RedisBackend {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
         Box::pin(self.acquire(entry, attempt, route))
+    }
+
+    fn wait<'a>(
+        &'a self,
+        entry: Entry<'a>,
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<Turn, BackendError>> {
+        Box::pin(self.wait(entry, route))
+    }
+
+    fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
+        Box::pin(self.connections.dialer().listen(waiter, listener))
+    }
+
+    fn acquire_all<'a>(
+        &'a self,
+        entries: &'a [Entry<'a>],
+        route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
+        Box::pin(self.acquire_all(entries, route))
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

@@ -16,9 +16,12 @@ const MAX_RECLAIMS: usize = 65_536;
 #[derive(Default)]
 pub(super) struct Schedule {
     leases: BTreeMap<(Time, usize), Watched>,
-    reclaims: BTreeMap<(Time, u64), Reclaim>,
+    reclaims: BTreeMap<Due, Reclaim>,
     last_reclaim: u64,
 }
+
+/// Where a key to free is: when that is due, and a number of its own.
+pub(super) type Due = (Time, u64);
 
 struct Watched {
     hold: Arc<Hold>,
@@ -66,14 +69,20 @@ impl Schedule {
         }
     }
 
-    /// Adds a key to free at `at`. Hands it back if there are too many already.
-    pub(super) fn reclaim(&mut self, reclaim: Reclaim, at: Time) -> Result<(), Reclaim> {
+    /// Adds a key to free at `at`, and returns where it is. Hands it back if there are too many already.
+    pub(super) fn reclaim(&mut self, reclaim: Reclaim, at: Time) -> Result<Due, Reclaim> {
         if self.reclaims.len() >= MAX_RECLAIMS {
             return Err(reclaim);
         }
         self.last_reclaim += 1;
-        self.reclaims.insert((at, self.last_reclaim), reclaim);
-        Ok(())
+        let due = (at, self.last_reclaim);
+        self.reclaims.insert(due, reclaim);
+        Ok(due)
+    }
+
+    /// Takes back what was added, unless it was due meanwhile.
+    pub(super) fn take_back(&mut self, due: Due) -> Option<Reclaim> {
+        self.reclaims.remove(&due)
     }
 
     /// Takes out what has to be done at `now`.

@@ -9,8 +9,10 @@ use super::batch::{Releases, Renewals};
 use super::reclaim::Reclaim;
 use super::schedule::{Schedule, Work};
 use crate::backend::Backend;
+use crate::claim::Strays;
 use crate::clock::Time;
 use crate::events;
+use crate::hold::Hold;
 
 /// What the watchdog's thread, what it has under way, and its handle share.
 pub(super) struct Shared {
@@ -80,6 +82,17 @@ impl Shared {
         state.releasing += work.reclaims.len();
         state.wakes_at = state.schedule.next();
         Some((work, state.wakes_at))
+    }
+
+    /// Has a key freed if one of the requests of unknown outcome has set it or still sets it.
+    pub(super) fn reclaim_strays(&self, hold: &Arc<Hold>, strays: Strays) {
+        // With several ways open, none of them can prove that nothing comes along another.
+        if strays.routes.len() != 1 {
+            self.reclaim(Reclaim::stray(hold.clone(), None, strays.requests));
+        }
+        for route in strays.routes {
+            self.reclaim(Reclaim::stray(hold.clone(), Some(route), strays.requests));
+        }
     }
 
     /// Has a key freed at once.

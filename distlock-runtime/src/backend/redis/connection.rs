@@ -43,6 +43,10 @@ impl Connections {
         self.dialer.site()
     }
 
+    pub(super) fn dialer(&self) -> &Dialer {
+        &self.dialer
+    }
+
     /// The running runtime's connection. If there is none that works, one is made, and waited for as long as `patience`
     /// lasts.
     ///

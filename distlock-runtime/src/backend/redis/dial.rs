@@ -1,14 +1,17 @@
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_core::Stream;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::errors::explain_connect;
 use super::live::{Live, Site};
-use crate::backend::BackendError;
+use crate::backend::{BackendError, Listener};
 
 /// Makes connections.
 #[derive(Clone)]
@@ -30,7 +33,8 @@ pub(super) enum Unreachable {
 impl Dialer {
     pub(super) fn new(client: Client, prefix: String, connect_timeout: Duration) -> Dialer {
         let address = client.get_connection_info().addr().to_string();
-        Dialer { client, site: Arc::new(Site { address, prefix }), connect_timeout }
+        let channels = format!("{prefix}waiter:");
+        Dialer { client, site: Arc::new(Site { address, prefix, channels }), connect_timeout }
     }
 
     pub(super) fn site(&self) -> &Site {
@@ -60,6 +64,27 @@ impl Dialer {
                 }
             }
         }
+    }
+
+    /// Listens to a manager's channel, over a connection of its own: over that of the renewals it would end with what is
+    /// done to those who subscribe.
+    pub(super) async fn listen(&self, waiter: &str, listener: &dyn Listener) -> BackendError {
+        let opened = timeout_at(Instant::now() + self.connect_timeout, async {
+            let mut subscription = self.client.get_async_pubsub().await?;
+            subscription.subscribe(format!("{}{waiter}", self.site.channels)).await?;
+            Ok(subscription)
+        });
+        let mut subscription = match opened.await {
+            Ok(Ok(subscription)) => subscription,
+            Ok(Err(error)) => return explain_connect(error, &self.site.address),
+            Err(_) => return Unreachable::TimedOut(self.connect_timeout).explain(&self.site.address),
+        };
+        listener.connected();
+        let mut messages = pin!(subscription.on_message());
+        while let Some(message) = poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
+            listener.handed_over(&String::from_utf8_lossy(message.get_payload_bytes()));
+        }
+        BackendError::passing(format!("the subscription at {} ended", self.site.address))
     }
 
     /// From 20 to 50 ms, but a small part of the connect timeout if that is short.

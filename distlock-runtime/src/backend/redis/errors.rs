@@ -43,6 +43,10 @@ fn server(kind: ServerErrorKind, error: &RedisError, text: String) -> BackendErr
 fn extension(error: &RedisError, text: String) -> BackendError {
     match error.code() {
         Some("WRONGTYPE") => BackendError::foreign("a value that is not a string"),
+        Some("NOFENCE") => {
+            let helper = error.detail().unwrap_or_default();
+            BackendError::foreign(format!("no number under `{helper}`, where the last fencing token is kept"))
+        }
         Some("WRONGPASS" | "NOAUTH" | "DENIED") => BackendError::lasting(text),
         // BUSY, MISCONF, OOM, NOREPLICAS and what later servers may add: states of the server, not of our request.
         _ => BackendError::passing(text),

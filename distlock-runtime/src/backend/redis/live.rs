@@ -7,8 +7,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
-use super::scripts::{ACQUIRE, Lua, RELEASE};
-use crate::backend::{Acquired, BackendError, BoxFuture, Entry, Released, Route};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, RELEASE, WAIT};
+use crate::FencingToken;
+use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
 use crate::clock::Time;
 use crate::key::encode_hash_tag;
 
@@ -24,6 +25,8 @@ pub(super) struct Site {
     /// Where the server is, without user and password.
     pub(super) address: String,
     pub(super) prefix: String,
+    /// What the channels begin with on which managers hear of locks that were handed over to them.
+    pub(super) channels: String,
 }
 
 /// A connection that worked when it was last heard of, and what we say over it.
@@ -55,7 +58,7 @@ impl Live {
         let mut set = Cmd::with_capacity(6, name.len() + entry.value.len() + 32);
         set.arg("SET").arg(&name).arg(entry.value).arg("NX").arg("PX").arg(millis(entry.ttl));
         match self.send(&set, entry.timeout).await {
-            Ok(Value::Okay) => Ok(Acquired::Granted),
+            Ok(Value::Okay) => Ok(Acquired::Granted(None)),
             // In a box, so that only a refused try has to make room for it.
             Ok(Value::Nil) => Box::pin(self.ask_who_holds(&name, entry.timeout)).await,
             Ok(other) => Err(self.unexpected(&other)),
@@ -78,16 +81,64 @@ impl Live {
         }
     }
 
-    /// Takes a lock that an earlier try may have taken already.
-    pub(super) async fn acquire_again(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
+    /// Takes a lock that an earlier try may have taken already, or one with a fencing token.
+    pub(super) async fn acquire_by_script(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
         match self.call(&ACQUIRE, entry).await? {
             Value::Array(answer) => match answer.as_slice() {
-                [Value::Int(1)] => Ok(Acquired::Granted),
+                [Value::Int(1), fence] => Ok(Acquired::Granted(self.fencing_token(fence, &entry)?)),
                 [Value::Int(0), value, pttl] => self.held(self.text(value)?, pttl),
                 _ => Err(self.unexpected(&Value::Array(answer))),
             },
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    pub(super) async fn wait(&self, entry: Entry<'_>) -> Result<Turn, BackendError> {
+        match self.call(&WAIT, entry).await? {
+            Value::Array(answer) => match answer.as_slice() {
+                [Value::Int(1), fence, Value::Int(others)] => {
+                    Ok(Turn::Come { fencing_token: self.fencing_token(fence, &entry)?, others: *others > 0 })
+                }
+                [Value::Int(0), value, pttl, Value::Int(first)] => {
+                    let value = self.text(value)?;
+                    let remaining = self.remaining(&value, pttl)?;
+                    Ok(Turn::Waits { value, remaining, first: *first == 1 })
+                }
+                _ => Err(self.unexpected(&Value::Array(answer))),
+            },
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Takes several locks, or none.
+    pub(super) async fn acquire_all(&self, entries: &[Entry<'_>]) -> Result<AcquiredAll, BackendError> {
+        let Some(first) = entries.first() else { return Ok(AcquiredAll::Granted(None)) };
+        let (names, begin) = (entries.iter().map(|entry| self.name(entry.key)).collect::<Vec<_>>(), Time::now());
+        let mut answer = self.send(&ACQUIRE_ALL.by_hash(&names, entries), first.timeout).await;
+        if answer.as_ref().is_err_and(is_noscript) {
+            answer = self.send(&ACQUIRE_ALL.by_source(&names, entries), first.since(begin).timeout).await;
+        }
+        match answer.map_err(|error| self.explain(error))? {
+            Value::Array(answer) => match answer.as_slice() {
+                [Value::Int(1), fence] => Ok(AcquiredAll::Granted(self.fencing_token(fence, first)?)),
+                [Value::Int(0), Value::Int(index), value, pttl] => {
+                    let value = self.text(value)?;
+                    let remaining = self.remaining(&value, pttl)?;
+                    Ok(AcquiredAll::Held { index: usize::try_from(*index).unwrap_or_default(), value, remaining })
+                }
+                _ => Err(self.unexpected(&Value::Array(answer))),
+            },
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The token in an answer, if the entry asks for one.
+    fn fencing_token(&self, answer: &Value, entry: &Entry<'_>) -> Result<Option<FencingToken>, BackendError> {
+        if entry.fencing.is_none() {
+            return Ok(None);
+        }
+        let token = self.text(answer)?.parse().ok().and_then(FencingToken::new);
+        token.map(Some).ok_or_else(|| self.unexpected(answer))
     }
 
     pub(super) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
@@ -116,10 +167,10 @@ impl Live {
                 pipeline
             })
         };
-        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry)), left()).await;
+        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(&self.site, name, entry)), left()).await;
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
             // None of ours does harm twice, so all are sent again.
-            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), left()).await;
+            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(&self.site, name, entry)), left()).await;
         }
         match answers {
             Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
@@ -139,10 +190,10 @@ impl Live {
     /// `SCRIPT FLUSH`.
     async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
         let (name, begin) = (self.name(entry.key), Time::now());
-        let mut answer = self.send(&lua.by_hash(&name, &entry), entry.timeout).await;
+        let mut answer = self.send(&lua.by_hash(&self.site, &name, &entry), entry.timeout).await;
         if answer.as_ref().is_err_and(is_noscript) {
             let entry = entry.since(begin);
-            answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
+            answer = self.send(&lua.by_source(&self.site, &name, &entry), entry.timeout).await;
         }
         answer.map_err(|error| self.explain(error))
     }
@@ -213,15 +264,19 @@ impl Live {
     }
 
     fn held(&self, value: String, pttl: &Value) -> Result<Acquired, BackendError> {
+        let remaining = self.remaining(&value, pttl)?;
+        Ok(Acquired::Held { value, remaining })
+    }
+
+    /// What is left of the lease of somebody else, whose value stands under the key.
+    fn remaining(&self, value: &str, pttl: &Value) -> Result<Duration, BackendError> {
         match pttl {
             Value::Int(-1) => {
-                Err(BackendError::foreign(format!("the string `{}` without an expiry", shortened(&value))))
+                Err(BackendError::foreign(format!("the string `{}` without an expiry", shortened(value))))
             }
             // It expired between the two questions.
-            Value::Int(-2) => Ok(Acquired::Held { value, remaining: Duration::ZERO }),
-            Value::Int(millis) => {
-                Ok(Acquired::Held { value, remaining: Duration::from_millis(u64::try_from(*millis).unwrap_or(0)) })
-            }
+            Value::Int(-2) => Ok(Duration::ZERO),
+            Value::Int(millis) => Ok(Duration::from_millis(u64::try_from(*millis).unwrap_or(0))),
             other => Err(self.unexpected(other)),
         }
     }

@@ -1,0 +1,37 @@
+-- Takes several locks, or none of them. An earlier try may have taken them although its answer was lost.
+--
+-- KEYS[1..n]     the locks
+-- KEYS[n+1..2n]  their last fencing tokens
+-- ARGV[1]        the ttl in milliseconds
+-- ARGV[2]        1 to mint a fencing token, else 0
+-- ARGV[3]        what it must be above
+-- ARGV[4..n+3]   our values: token and owner
+--
+-- Returns  {1, the fencing token or ''} if the locks are ours now, else {0, the place from 0 on of one that is not, the
+--          value that stands there, its remaining milliseconds or -1 for none}
+
+local n = #KEYS / 2
+for i = 1, n do
+  local value = redis.call('GET', KEYS[i])
+  if value ~= false and value ~= ARGV[i + 3] then
+    return {0, i - 1, value, redis.call('PTTL', KEYS[i])}
+  end
+end
+local fence = 0
+if ARGV[2] == '1' then
+  for i = n + 1, 2 * n do
+    local next = next_fence(KEYS[i], ARGV[3])
+    if next == nil then
+      return no_fence(KEYS[i])
+    end
+    fence = math.max(fence, next)
+  end
+end
+local minted = ''
+for i = 1, n do
+  redis.call('SET', KEYS[i], ARGV[i + 3], 'PX', ARGV[1])
+  if ARGV[2] == '1' then
+    minted = mint(KEYS[n + i], fence, 1)
+  end
+end
+return {1, minted}

@@ -1,0 +1,286 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Acquired, Attempt, BackendError, Fencing, Route, Turn};
+use crate::clock::Time;
+use crate::hold::Hold;
+use crate::line::{Competitor, Seat};
+use crate::manager::Core;
+use crate::{FencingToken, LockError, events, lease};
+
+/// A call's claim to a lock: its attempts so far. If it is dropped before a grant, what it may have left is freed.
+pub(crate) struct Claim<'a> {
+    core: &'a Arc<Core>,
+    hold: &'a Arc<Hold>,
+    pub(crate) started: Time,
+    in_flight: bool,
+    strays: Strays,
+    /// Whether a request met a connection at its end, and was repeated.
+    interrupted: bool,
+    /// The right to stand in the line for the callers of this process.
+    seat: Option<Seat>,
+    /// Whether there may be a place in the line.
+    queued: bool,
+}
+
+/// Requests that had no answer, and so may have set the key or may set it yet.
+#[derive(Default)]
+pub(crate) struct Strays {
+    pub(crate) requests: u32,
+    /// The ways that they took, as far as is known.
+    pub(crate) routes: Vec<Arc<dyn Route>>,
+}
+
+/// How to ask for a lock.
+#[derive(Clone, Copy)]
+pub(crate) enum Ask {
+    Try(Attempt),
+    /// By a place in the line, and with so many fencing tokens, if any.
+    Wait {
+        tokens: u32,
+    },
+}
+
+/// A lock that was granted.
+pub(crate) struct Grant {
+    pub(crate) strays: Strays,
+    /// Whether others stand in the line.
+    pub(crate) others: bool,
+}
+
+impl<'a> Claim<'a> {
+    pub(crate) fn new(core: &'a Arc<Core>, hold: &'a Arc<Hold>) -> Claim<'a> {
+        Claim {
+            core,
+            hold,
+            started: Time::FAR_FUTURE,
+            in_flight: false,
+            strays: Strays::default(),
+            interrupted: false,
+            seat: None,
+            queued: false,
+        }
+    }
+
+    /// The same for a caller that stands in the line, and may have inherited requests of an earlier one.
+    pub(crate) fn with_seat(self, seat: Seat, strays: Option<Strays>) -> Claim<'a> {
+        let queued = strays.is_some();
+        Claim { seat: Some(seat), strays: strays.unwrap_or_default(), queued, ..self }
+    }
+
+    /// Takes the seat on, once there is nothing left to claim.
+    pub(crate) fn into_seat(mut self) -> Option<Seat> {
+        self.seat.take()
+    }
+
+    pub(crate) async fn attempt(&mut self, ask: Ask) -> Result<Grant, Refusal> {
+        match self.request(ask).await {
+            // An idle connection may have been closed by the server, or by something on the way to it. That is no failed
+            // attempt, so the caller is not troubled with it.
+            Err(Refusal::Failed(error)) if error.is_interrupted() && !self.interrupted => {
+                self.interrupted = true;
+                self.request(ask.again()).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn request(&mut self, ask: Ask) -> Result<Grant, Refusal> {
+        self.in_flight = true;
+        let mut route = RouteNote { routes: &mut self.strays.routes, route: None };
+        let sent = Time::now();
+        self.started = self.started.min(sent);
+        let answer = ask.send(self.core, self.hold, &mut route.route).await;
+        self.in_flight = false;
+        self.queued |= matches!((ask, &answer), (Ask::Wait { .. }, Ok(Turn::Waits { .. })));
+        match answer {
+            Ok(Turn::Come { fencing_token, others }) => {
+                let granted = self.core.accept(self.hold, sent, fencing_token);
+                if granted.is_ok() {
+                    route.forget();
+                    self.queued = false;
+                    return Ok(Grant { strays: std::mem::take(&mut self.strays), others });
+                }
+                // The next try recognises our token and starts the expiry anew; without one the key is freed.
+                drop(route);
+                self.strays.requests = self.strays.requests.saturating_add(1);
+                Err(granted.err().unwrap_or(Refusal::Late))
+            }
+            Ok(Turn::Waits { value, remaining, first }) => {
+                route.forget();
+                Err(Refusal::Held { holder: owner(&value), remaining, first })
+            }
+            Err(error) => {
+                if error.is_unanswered() {
+                    drop(route);
+                    self.strays.requests = self.strays.requests.saturating_add(1);
+                } else {
+                    route.forget();
+                }
+                Err(Refusal::Failed(error))
+            }
+        }
+    }
+}
+
+impl Ask {
+    /// The same, where an earlier request may have been carried out.
+    fn again(self) -> Ask {
+        match self {
+            Ask::Try(_) => Ask::Try(Attempt::Repeated),
+            wait @ Ask::Wait { .. } => wait,
+        }
+    }
+
+    async fn send(self, core: &Core, hold: &Hold, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
+        let mut entry = hold.entry();
+        let tokens = if let Ask::Wait { tokens } = self { tokens } else { u32::from(hold.terms.fencing_token) };
+        if tokens > 0 {
+            entry = entry.with_fencing(Fencing::new(tokens, core.highest_fence()));
+        }
+        match self {
+            Ask::Wait { .. } => core.backend().wait(entry, route).await,
+            Ask::Try(attempt) => Ok(match core.backend().acquire(entry, attempt, route).await? {
+                Acquired::Granted(fencing_token) => Turn::Come { fencing_token, others: false },
+                Acquired::Held { value, remaining } => Turn::Waits { value, remaining, first: false },
+            }),
+        }
+    }
+}
+
+impl Core {
+    /// Takes a grant that was asked for at `sent` for what it is, and puts it under watch.
+    pub(crate) fn accept(
+        &self,
+        hold: &Arc<Hold>,
+        sent: Time,
+        fencing_token: Option<FencingToken>,
+    ) -> Result<(), Refusal> {
+        if Time::now() >= lease::deadline(sent, hold.terms.ttl) {
+            return Err(Refusal::Late);
+        }
+        match fencing_token {
+            Some(token) => {
+                hold.set_fence(token);
+                self.note_fence(token);
+            }
+            None if hold.terms.fencing_token => {
+                return Err(Refusal::Failed(BackendError::lasting("the backend has no fencing tokens")));
+            }
+            None => {}
+        }
+        self.watchdog().watch(hold, sent);
+        Ok(())
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut strays = std::mem::take(&mut self.strays);
+        strays.requests = strays.requests.saturating_add(u32::from(self.in_flight));
+        if strays.requests == 0 && !self.queued {
+            return;
+        }
+        let left = self.core.watchdog().leave(self.hold, strays);
+        // Whoever waits here behind us takes our place, rather than one at the end.
+        if let Some(seat) = self.seat.take() {
+            seat.leave(Competitor::Waiting(left));
+        }
+    }
+}
+
+/// The way that the backend noted for the attempt under way. It is kept with the claim unless it is known not to matter.
+struct RouteNote<'a> {
+    routes: &'a mut Vec<Arc<dyn Route>>,
+    route: Option<Arc<dyn Route>>,
+}
+
+impl RouteNote<'_> {
+    /// Each way keeps a connection open, so only the latest are kept.
+    const MOST: usize = 4;
+
+    fn forget(mut self) {
+        self.route = None;
+    }
+}
+
+impl Drop for RouteNote<'_> {
+    fn drop(&mut self) {
+        let Some(route) = self.route.take() else { return };
+        self.routes.retain(|known| !std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&route)));
+        if self.routes.len() >= RouteNote::MOST {
+            self.routes.remove(0);
+        }
+        self.routes.push(route);
+    }
+}
+
+/// Why an attempt did not bring the lock.
+pub(crate) enum Refusal {
+    /// With whether nobody who is alive stands in the line before us.
+    Held {
+        holder: String,
+        remaining: Duration,
+        first: bool,
+    },
+    Late,
+    Failed(BackendError),
+}
+
+impl Refusal {
+    pub(crate) fn is_lasting(&self) -> bool {
+        matches!(self, Refusal::Failed(error) if !error.is_passing())
+    }
+
+    pub(crate) fn remaining(&self) -> Option<Duration> {
+        match self {
+            Refusal::Held { remaining, .. } => Some(*remaining),
+            Refusal::Late | Refusal::Failed(_) => None,
+        }
+    }
+
+    pub(crate) fn report(&self, hold: &Hold, last: bool) {
+        match self {
+            Refusal::Held { holder, remaining, .. } => events::refused(hold, holder, *remaining, last),
+            Refusal::Late => events::late_grant(hold),
+            Refusal::Failed(error) => events::failed(hold, error),
+        }
+    }
+
+    pub(crate) fn into_error(self, hold: &Hold, waited: Duration) -> LockError {
+        let key = hold.key.to_string();
+        // Who waited behind another caller of this process has not asked by itself.
+        let attempts = u32::try_from(hold.attempt()).unwrap_or(u32::MAX).max(1);
+        let source = match self {
+            Refusal::Held { holder, remaining, .. } => {
+                return LockError::Busy { key, holder, remaining, attempts, waited };
+            }
+            Refusal::Failed(error) if error.is_foreign() => {
+                return LockError::ForeignValue { key, found: error.to_string() };
+            }
+            Refusal::Failed(error) => error,
+            Refusal::Late => BackendError::unanswered("the lock was granted only after its lease had ended"),
+        };
+        LockError::Backend { operation: format!("acquire lock `{key}`"), attempts, source }
+    }
+}
+
+/// The owner's label in a value of ours, or as much of a value of somebody else's as fits a message.
+pub(crate) fn owner(value: &str) -> String {
+    match value.split_at_checked(36) {
+        Some((token, rest)) if uuid::Uuid::try_parse(token).is_ok() => rest.trim_start_matches('/').to_owned(),
+        _ => value.chars().take(64).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_named_by_its_label() {
+        assert_eq!(owner("0f8fad5b-d9cb-469f-a165-70867728950e/web-1/3121"), "web-1/3121");
+        assert_eq!(owner("locked-by-a-python-script"), "locked-by-a-python-script");
+        assert_eq!(owner(&"x".repeat(100)).len(), 64);
+    }
+}

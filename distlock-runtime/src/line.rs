@@ -1,0 +1,181 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::OwnedMutexGuard;
+
+use crate::claim::Refusal;
+use crate::clock::Time;
+use crate::hold::Hold;
+use crate::lease::Progress;
+use crate::watchdog::{Left, Parked};
+
+/// The lines of this process, one for each key that callers wait for: only the first of each stands in the server's line,
+/// for all of them.
+#[derive(Default)]
+pub(crate) struct Lines {
+    by_key: Mutex<HashMap<String, Weak<Line>>>,
+}
+
+/// The callers of this process that wait for one key, and the one that they wait for.
+pub(crate) struct Line {
+    lines: Arc<Lines>,
+    key: String,
+    seat: Arc<tokio::sync::Mutex<Option<Competitor>>>,
+    waiting: AtomicUsize,
+    seen: Mutex<Seen>,
+}
+
+/// What a caller leaves to the next one of its process.
+pub(crate) enum Competitor {
+    /// A place in the server's line.
+    Waiting(Left),
+    /// The lock.
+    Holding(Tenure),
+}
+
+/// A lock that goes from caller to caller within a process, without a word to the server.
+pub(crate) struct Tenure {
+    pub(crate) parked: Parked,
+    pub(crate) progress: Progress,
+    pub(crate) turns: Turns,
+}
+
+/// What is left of a tenure for later callers.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns {
+    /// By when the lock goes back to the server, where others may wait.
+    pub(crate) until: Time,
+    pub(crate) left: u32,
+    /// The last fencing token that was minted for this tenure; 0 if there are none.
+    pub(crate) last_fence: u64,
+}
+
+/// Who has the lock, for those who ask in vain.
+#[derive(Default)]
+enum Seen {
+    #[default]
+    Nobody,
+    Ours(Weak<Hold>),
+    Other {
+        holder: String,
+        until: Time,
+    },
+}
+
+impl Lines {
+    /// Takes a place behind those who are there.
+    pub(crate) fn join(self: &Arc<Self>, key: &str) -> Ticket {
+        let mut lines = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = match lines.get(key).and_then(Weak::upgrade) {
+            Some(line) => line,
+            None => {
+                let line = Arc::new(Line {
+                    lines: self.clone(),
+                    key: key.to_owned(),
+                    seat: Arc::default(),
+                    waiting: AtomicUsize::new(0),
+                    seen: Mutex::default(),
+                });
+                lines.insert(key.to_owned(), Arc::downgrade(&line));
+                line
+            }
+        };
+        drop(lines);
+        line.waiting.fetch_add(1, Ordering::Relaxed);
+        Ticket { line }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let mut lines = self.lines.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have begun a new one.
+        if lines.get(&self.key).is_some_and(|line| line.strong_count() == 0) {
+            lines.remove(&self.key);
+        }
+    }
+}
+
+impl Line {
+    /// How many wait behind the one who stands in the server's line or has the lock.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn held_by_us(&self, hold: &Arc<Hold>) {
+        *self.seen() = Seen::Ours(Arc::downgrade(hold));
+    }
+
+    pub(crate) fn refused(&self, refusal: &Refusal) {
+        if let Refusal::Held { holder, remaining, .. } = refusal {
+            let until = Time::now().saturating_add(*remaining);
+            *self.seen() = Seen::Other { holder: holder.clone(), until };
+        }
+    }
+
+    /// Why one who waited here did not come to ask by itself.
+    pub(crate) fn refusal(&self, owner: &str) -> Refusal {
+        let (holder, remaining) = match &*self.seen() {
+            Seen::Nobody => (String::new(), Duration::ZERO),
+            Seen::Ours(hold) => (owner.to_owned(), hold.upgrade().map(|hold| hold.remaining()).unwrap_or_default()),
+            Seen::Other { holder, until } => (holder.clone(), until.saturating_since(Time::now())),
+        };
+        Refusal::Held { holder, remaining, first: false }
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in this process's line.
+pub(crate) struct Ticket {
+    line: Arc<Line>,
+}
+
+impl Ticket {
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// Returns when it is this caller's turn to stand in the server's line, in the order in which the callers came.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, the place is given up.
+    pub(crate) async fn seat(self) -> Seat {
+        let competitor = self.line.seat.clone().lock_owned().await;
+        Seat { competitor, line: self.line.clone() }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.line.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The turn to compete for the lock, which lasts until this is dropped: then it is the next caller's.
+///
+/// What is left there for the next caller is given up if there is none: with its last caller the line itself goes.
+pub(crate) struct Seat {
+    competitor: OwnedMutexGuard<Option<Competitor>>,
+    line: Arc<Line>,
+}
+
+impl Seat {
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// What the caller before has left.
+    pub(crate) fn take(&mut self) -> Option<Competitor> {
+        self.competitor.take()
+    }
+
+    pub(crate) fn leave(mut self, competitor: Competitor) {
+        *self.competitor = Some(competitor);
+    }
+}

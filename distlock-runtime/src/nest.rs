@@ -1,0 +1,126 @@
+//! Calls inside of a body that holds the same lock already: they pass under its lease.
+//!
+//! What a task holds is known from the bodies that are being polled: a nested call is polled by the body around it. A task
+//! that the body spawned is polled by the runtime, and one that a runtime inside of the body polls has another id.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use tokio::sync::OwnedMutexGuard;
+use tokio::task;
+
+use crate::backend::{Acquired, Attempt, BackendError, Fencing};
+use crate::claim::Refusal;
+use crate::clock::Time;
+use crate::guard::LockGuard;
+use crate::hold::Hold;
+use crate::manager::Core;
+use crate::{LockError, events, several};
+
+thread_local! {
+    /// The bodies that are being polled on this thread, from the outermost to the innermost.
+    static BODIES: RefCell<Vec<Body>> = const { RefCell::new(Vec::new()) };
+}
+
+struct Body {
+    core: Arc<Core>,
+    hold: Arc<Hold>,
+    task: Option<task::Id>,
+}
+
+/// As long as this lives, the calling task counts as the holder.
+pub(crate) struct Polling(());
+
+impl Polling {
+    pub(crate) fn begin(core: &Arc<Core>, hold: &Arc<Hold>) -> Polling {
+        let body = Body { core: core.clone(), hold: hold.clone(), task: task::try_id() };
+        // Where the thread is ending, nothing is nested.
+        let _ = BODIES.try_with(|bodies| bodies.borrow_mut().push(body));
+        Polling(())
+    }
+}
+
+impl Drop for Polling {
+    fn drop(&mut self) {
+        // Out of the borrow first: to drop it may do more than is good within.
+        drop(BODIES.try_with(|bodies| bodies.borrow_mut().pop()));
+    }
+}
+
+/// Whether the calling task holds one of the locks that are asked for.
+pub(crate) fn is_held(core: &Arc<Core>, hold: &Hold) -> bool {
+    hold.group().any(|hold| outer(core, hold).is_some())
+}
+
+/// The lock on the same key that the calling task holds.
+pub(crate) fn outer(core: &Arc<Core>, hold: &Hold) -> Option<Arc<Hold>> {
+    BODIES.try_with(|bodies| find(&bodies.borrow(), core, hold)).ok().flatten()
+}
+
+fn find(bodies: &[Body], core: &Arc<Core>, asked: &Hold) -> Option<Arc<Hold>> {
+    if bodies.is_empty() {
+        return None;
+    }
+    let task = task::try_id();
+    let mine = bodies.iter().rev().filter(|body| body.task == task && Arc::ptr_eq(&body.core, core));
+    let mut held = mine.flat_map(|body| std::iter::once(&body.hold).chain(&*body.hold.others));
+    held.find(|held| held.key == asked.key).cloned()
+}
+
+pub(crate) fn would_deadlock(hold: &Hold) -> LockError {
+    LockError::WouldDeadlock { key: hold.key.to_string() }
+}
+
+/// Passes under what the calling task holds.
+pub(crate) async fn pass(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+    if hold.others.is_empty() { pass_one(&core, hold).await } else { several::pass(core, hold).await }
+}
+
+/// Passes under the lock that the calling task holds, as soon as no other call does that in the same body.
+///
+/// Such a call is no new one, so it goes on while the manager is shutting down.
+pub(crate) async fn pass_one(core: &Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+    let Some(outer) = outer(core, &hold) else { return Err(would_deadlock(&hold)) };
+    if !hold.terms.reentrant {
+        return Err(would_deadlock(&hold));
+    }
+    let inner = turn_of(core, &hold, &outer).await?;
+    if hold.terms.fencing_token && outer.leading().fence().is_none() {
+        mint(core, &hold, outer.leading()).await?;
+    }
+    hold.pass_under(outer);
+    events::passed_under(&hold);
+    Ok(LockGuard::passing(core.enter_again(), hold, inner))
+}
+
+/// Waits until no sibling is under the outer lock, for as long as the call would try for the lock itself.
+async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<OwnedMutexGuard<()>, LockError> {
+    let started = Time::now();
+    let until = started.saturating_add(hold.terms.patience_with_others());
+    hold.count_attempt();
+    let turn = core.by_any_means(until, outer.inner().clone().lock_owned()).await?;
+    turn.ok_or_else(|| {
+        let refusal =
+            Refusal::Held { holder: core.owner().to_owned(), remaining: outer.leading().remaining(), first: false };
+        refusal.report(hold, true);
+        refusal.into_error(hold, Time::now().saturating_since(started))
+    })
+}
+
+/// Gets a fencing token for a lock that was taken without one.
+async fn mint(core: &Core, hold: &Hold, outer: &Hold) -> Result<(), LockError> {
+    let entry = outer.entry().with_fencing(Fencing::new(1, core.highest_fence()));
+    let failed = |source| {
+        let operation = format!("get a fencing token for lock `{}`", hold.key);
+        LockError::Backend { operation, attempts: 1, source }
+    };
+    match core.backend().acquire(entry, Attempt::Repeated, &mut None).await.map_err(failed)? {
+        Acquired::Granted(Some(token)) => {
+            outer.set_fence(token);
+            core.note_fence(token);
+            Ok(())
+        }
+        Acquired::Granted(None) => Err(failed(BackendError::lasting("the backend has no fencing tokens"))),
+        Acquired::Held { .. } => Err(failed(BackendError::lasting("the lock is somebody else's by now"))),
+    }
+}

@@ -1,0 +1,186 @@
+//! Several locks at once: all or nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{AcquiredAll, BackendError, Entry, Fencing, Route};
+use crate::claim::{Refusal, Strays, owner};
+use crate::clock::Time;
+use crate::guard::LockGuard;
+use crate::hold::Hold;
+use crate::manager::Core;
+use crate::{FencingToken, LockError, events, nest, turn};
+
+/// Gets all locks of a group.
+pub(crate) async fn acquire(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard, LockError> {
+    let holds: Vec<Arc<Hold>> = std::iter::once(&first).chain(&*first.others).cloned().collect();
+    joined(all(&core, &holds).await?, &first)
+}
+
+/// Gets those locks of a group that the calling task does not hold, and passes under the others.
+pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard, LockError> {
+    let holds = std::iter::once(&first).chain(&*first.others).cloned();
+    let (held, free): (Vec<_>, Vec<_>) = holds.partition(|hold| nest::outer(&core, hold).is_some());
+    let mut guards = Vec::new();
+    for hold in held {
+        guards.push(nest::pass_one(&core, hold).await?);
+    }
+    if !free.is_empty() {
+        guards.extend(all(&core, &free).await?);
+    }
+    // The first lock's guard is the one that the lease goes by.
+    guards.sort_by_key(|guard| !Arc::ptr_eq(guard.hold(), &first));
+    joined(guards, &first)
+}
+
+/// The guards of a group as that of its first lock.
+fn joined(guards: Vec<LockGuard>, first: &Hold) -> Result<LockGuard, LockError> {
+    let mut guards = guards.into_iter();
+    let Some(guard) = guards.next() else { return Err(nest::would_deadlock(first)) };
+    Ok(guard.with_others(guards.collect()))
+}
+
+/// By single attempts that take all or none, or, for those who wait, one after the other in the order of their keys, which
+/// is the same for everybody.
+async fn all(core: &Arc<Core>, holds: &[Arc<Hold>]) -> Result<Vec<LockGuard>, LockError> {
+    match holds.first().and_then(|first| first.terms.wait) {
+        Some(wait) => in_line(core, holds, wait).await,
+        None => at_once(core, holds).await,
+    }
+}
+
+async fn in_line(core: &Arc<Core>, holds: &[Arc<Hold>], wait: Duration) -> Result<Vec<LockGuard>, LockError> {
+    let until = Time::now().saturating_add(wait);
+    let mut guards = Vec::with_capacity(holds.len());
+    for hold in holds {
+        // Where nothing is left of the time, a lock that is free is still taken.
+        let left = until.saturating_since(Time::now()).max(Duration::from_millis(1));
+        guards.push(turn::wait(core.clone(), hold.clone(), left).await?);
+    }
+    if holds.len() > 1 && holds.iter().any(|hold| hold.terms.fencing_token) {
+        // One that is above the last of every key.
+        let mut claim = Claims::new(core, holds);
+        claim.attempt().await.map_err(|(index, refusal)| claim.error(index, refusal))?;
+        claim.requests = 0;
+    }
+    for hold in holds {
+        // An early one may be lost by the time that the last one comes.
+        hold.check().map_err(|reason| hold.lost_error(reason))?;
+    }
+    Ok(guards)
+}
+
+async fn at_once(core: &Arc<Core>, holds: &[Arc<Hold>]) -> Result<Vec<LockGuard>, LockError> {
+    let Some(first) = holds.first() else { return Ok(Vec::new()) };
+    let call = core.clone().enter()?;
+    let mut pauses = first.terms.backoff.pauses();
+    let mut claims = Claims::new(core, holds);
+    loop {
+        for hold in holds {
+            hold.count_attempt();
+        }
+        let (index, refusal) = match claims.attempt().await {
+            Ok(()) => return claims.granted(),
+            Err(refused) => refused,
+        };
+        let hold = holds.get(index).unwrap_or(first);
+        let last = hold.attempt() > u64::from(hold.terms.retry) || refusal.is_lasting();
+        refusal.report(hold, last);
+        if last {
+            return Err(claims.error(index, refusal));
+        }
+        call.core.pause(pauses.next(refusal.remaining())).await?;
+    }
+}
+
+/// A call's claim to several locks. If it is dropped before a grant, what it may have left is freed.
+struct Claims<'a> {
+    core: &'a Arc<Core>,
+    holds: &'a [Arc<Hold>],
+    started: Time,
+    /// How many requests had no answer, and the ways that the latest took.
+    requests: u32,
+    routes: Vec<Arc<dyn Route>>,
+}
+
+impl<'a> Claims<'a> {
+    fn new(core: &'a Arc<Core>, holds: &'a [Arc<Hold>]) -> Claims<'a> {
+        Claims { core, holds, started: Time::now(), requests: 0, routes: Vec::new() }
+    }
+
+    /// Tries for all. Says which lock was refused and why.
+    async fn attempt(&mut self) -> Result<(), (usize, Refusal)> {
+        let mut entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry()).collect();
+        if self.holds.iter().any(|hold| hold.terms.fencing_token) {
+            let fencing = Fencing::new(1, self.core.highest_fence());
+            entries.iter_mut().for_each(|entry| *entry = entry.with_fencing(fencing));
+        }
+        // Counted until the answer says otherwise, so that nothing is forgotten if this is dropped.
+        self.requests = self.requests.saturating_add(1);
+        let (sent, mut route) = (Time::now(), None);
+        let answer = self.core.backend().acquire_all(&entries, &mut route).await;
+        match answer {
+            Ok(AcquiredAll::Granted(token)) => self.accept(sent, token).map_err(|refusal| (0, refusal)),
+            Ok(AcquiredAll::Held { index, value, remaining }) => {
+                self.requests -= 1;
+                Err((index, Refusal::Held { holder: owner(&value), remaining, first: false }))
+            }
+            Err(error) if error.is_unanswered() => {
+                self.routes.extend(route);
+                Err((0, Refusal::Failed(error)))
+            }
+            Err(error) => {
+                self.requests -= 1;
+                Err((0, Refusal::Failed(error)))
+            }
+        }
+    }
+
+    fn accept(&self, sent: Time, token: Option<FencingToken>) -> Result<(), Refusal> {
+        for hold in self.holds {
+            if token.is_none() && hold.terms.fencing_token {
+                return Err(Refusal::Failed(BackendError::lasting("the backend has no fencing tokens")));
+            }
+            // Those that wait have theirs under watch already.
+            if !hold.is_held() {
+                self.core.accept(hold, sent, token)?;
+            } else if let Some(token) = token {
+                hold.set_fence(token);
+                self.core.note_fence(token);
+            }
+        }
+        Ok(())
+    }
+
+    /// The guards of the locks that an attempt has brought.
+    fn granted(&mut self) -> Result<Vec<LockGuard>, LockError> {
+        // All but the one that brought them.
+        let requests = std::mem::take(&mut self.requests).saturating_sub(1);
+        let mut guards = Vec::with_capacity(self.holds.len());
+        for hold in self.holds {
+            let strays = Strays { requests, routes: self.routes.clone() };
+            guards.push(LockGuard::new(self.core.enter_again(), hold.clone(), strays));
+            events::acquired(hold);
+        }
+        self.core.ensure_open().map(|()| guards)
+    }
+
+    fn error(&self, index: usize, refusal: Refusal) -> LockError {
+        let waited = Time::now().saturating_since(self.started);
+        let hold = self.holds.get(index).or(self.holds.first());
+        hold.map_or(LockError::ShuttingDown, |hold| refusal.into_error(hold, waited))
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        if self.requests == 0 {
+            return;
+        }
+        for hold in self.holds {
+            self.core.watchdog().unwatch(hold);
+            let strays = Strays { requests: self.requests, routes: self.routes.clone() };
+            self.core.watchdog().free_strays(hold, strays);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Standing in line: order, hand-over, the death of holders and waiters, lost messages, what is left on the server.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use distlock::{LockError, LockManager};
+use redis::cmd;
+
+use crate::calls::{Failure, connect, is_freed, redis_key, warm_up};
+use crate::harness::eventually::{eventually, soon, within};
+use crate::harness::process::{Child, emit};
+use crate::harness::server::Server;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// For how long a waiter that is silent stands in the way: a second to be passed over, a second in which a lock that was
+/// handed over to it can be claimed, and as much for two slow cores.
+const A_GHOST: Duration = Duration::from_secs(4);
+
+fn line_of(key: &str) -> String {
+    format!("{}:line", redis_key(key))
+}
+
+async fn length(server: &Server, key: &str) -> u64 {
+    server.query(cmd("ZCARD").arg(line_of(key))).await.unwrap()
+}
+
+/// Returns once so many stand in the server's line.
+async fn stand_in_line(server: &Server, key: &str, many: u64) {
+    eventually("the line to form", || async { length(server, key).await == many }).await;
+}
+
+/// A call that waits, and notes its name when it has the lock.
+fn waits(manager: &LockManager, name: u32, order: &Arc<Mutex<Vec<u32>>>) -> tokio::task::JoinHandle<()> {
+    let (request, order) = (manager.lock("k").wait(LONG), order.clone());
+    tokio::spawn(async move {
+        let guard = request.acquire().await.unwrap();
+        order.lock().unwrap().push(name);
+        guard.release().await.unwrap();
+    })
+}
+
+async fn all(tasks: Vec<tokio::task::JoinHandle<()>>) {
+    for task in tasks {
+        soon("a waiter to get its turn", task).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_free_lock_is_taken_at_once_and_nothing_is_left_behind() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("k").wait(LONG).acquire().await.unwrap();
+    assert!(guard.lease().is_held());
+    guard.release().await.unwrap();
+    assert_eq!(server.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn managers_are_served_in_the_order_in_which_they_came() {
+    let server = Server::start().await;
+    let holder = connect(&server.url()).await;
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for name in 0..8 {
+        let manager = connect(&server.url()).await;
+        tasks.push(waits(&manager, name, &order));
+        stand_in_line(&server, "k", u64::from(name) + 1).await;
+    }
+    guard.release().await.unwrap();
+    all(tasks).await;
+    assert_eq!(*order.lock().unwrap(), Vec::from_iter(0..8));
+    is_freed(&server, "k").await;
+    assert_eq!(server.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn callers_of_one_manager_stand_in_the_server_s_line_as_one_and_are_served_in_their_order() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for name in 0..40 {
+        tasks.push(waits(&manager, name, &order));
+        tokio::task::yield_now().await;
+    }
+    stand_in_line(&server, "k", 1).await;
+    guard.release().await.unwrap();
+    all(tasks).await;
+    assert_eq!(*order.lock().unwrap(), Vec::from_iter(0..40));
+    is_freed(&server, "k").await;
+    assert_eq!(server.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_waiter_that_gives_up_says_who_holds_the_lock_and_leaves_no_trace() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let begin = Instant::now();
+    let error = manager.lock("k").wait(Duration::from_millis(500)).acquire().await.unwrap_err();
+    let LockError::Busy { holder, remaining, attempts, waited, .. } = &error else { panic!("{error:?}") };
+    assert!(holder.contains('/') && *remaining > Duration::from_secs(20) && *attempts >= 1, "{error}");
+    assert!(*waited >= Duration::from_millis(500) && begin.elapsed() >= *waited, "{waited:?}");
+    eventually("the line to be gone", || async { !server.exists(&line_of("k")).await }).await;
+    guard.release().await.unwrap();
+    assert_eq!(server.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn one_that_waits_behind_another_of_its_manager_is_told_who_holds_the_lock() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let first = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    let error = manager.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
+    let LockError::Busy { holder, remaining, .. } = &error else { panic!("{error:?}") };
+    assert!(holder.contains('/') && *remaining > Duration::from_secs(20), "{error}");
+    guard.release().await.unwrap();
+    let ours = soon("the first to get it", first).await.unwrap().unwrap();
+    let error = manager.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains(holder.as_str()), "{error}");
+    ours.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_next_of_its_manager_takes_the_place_of_one_that_gives_up() {
+    let server = Server::start().await;
+    let holder = connect(&server.url()).await;
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let (early, late) = (connect(&server.url()).await, connect(&server.url()).await);
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let gives_up = tokio::spawn(early.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    let second = waits(&early, 1, &order);
+    tokio::task::yield_now().await;
+    let third = waits(&late, 2, &order);
+    stand_in_line(&server, "k", 2).await;
+    gives_up.abort();
+    // The new first gives its sign of life in the old one's place.
+    eventually("the place to be taken over", || async { length(&server, "k").await == 2 }).await;
+    guard.release().await.unwrap();
+    all(vec![second, third]).await;
+    assert_eq!(*order.lock().unwrap(), [1, 2]);
+}
+
+#[tokio::test]
+async fn retry_and_wait_together_end_with_whichever_ends_first() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let _guard = holder.lock("k").acquire().await.unwrap();
+    let begin = Instant::now();
+    let error = manager.lock("k").wait(LONG).retry(1).acquire().await.unwrap_err();
+    assert!(error.is_busy() && begin.elapsed() < LONG / 2, "the tries end first: {error}");
+    let error = manager.lock("k").wait(Duration::from_millis(50)).retry(u32::MAX).acquire().await.unwrap_err();
+    assert!(error.is_busy() && begin.elapsed() < LONG / 2, "the wait ends first: {error}");
+}
+
+/// A role: waits for the lock with so many tasks, and says so when one has it.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn wait_in_a_child(arguments: &[&str]) {
+    let [url, tasks] = arguments[..] else { panic!("{arguments:?}") };
+    let manager = connect(url).await;
+    let tasks: Vec<_> = (0..tasks.parse().unwrap())
+        .map(|_| {
+            let request = manager.lock("k").ttl(Duration::from_secs(3)).wait(LONG);
+            tokio::spawn(async move {
+                let guard = request.acquire().await.unwrap();
+                emit("holds", guard.lease().token());
+                // As long as this process lives.
+                std::future::pending::<()>().await;
+            })
+        })
+        .collect();
+    emit("waits", "");
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn waiters_that_died_are_passed_over_whatever_their_number() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("k").acquire().await.unwrap();
+    let mut children = Vec::new();
+    for number in 1..=5 {
+        let child = Child::spawn("waiting: wait", &[&server.url(), "4"]).await;
+        child.event("waits").await;
+        stand_in_line(&server, "k", number).await;
+        children.push(child);
+    }
+    // Killed.
+    drop(children);
+    let living = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 6).await;
+    guard.release().await.unwrap();
+    let begin = Instant::now();
+    let guard = soon("the living one", living).await.unwrap().unwrap();
+    assert!(begin.elapsed() < A_GHOST, "{:?}", begin.elapsed());
+    guard.release().await.unwrap();
+    let forgotten = distlock::backend::FORGET + A_GHOST;
+    within(forgotten, "the ghosts to be forgotten", || async { server.dbsize().await == 0 }).await;
+}
+
+#[tokio::test]
+async fn the_first_in_line_gets_the_lock_when_its_holder_dies() {
+    let server = Server::start().await;
+    let holder = Child::spawn("waiting: wait", &[&server.url(), "1"]).await;
+    holder.event("holds").await;
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for name in 0..4 {
+        tasks.push(waits(&connect(&server.url()).await, name, &order));
+        stand_in_line(&server, "k", u64::from(name) + 1).await;
+    }
+    drop(holder);
+    all(tasks).await;
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_waiter_without_messages_still_gets_its_turn() {
+    // A user who may not use channels: nothing is heard, and everything is found by asking.
+    let rules = "locks on >password resetkeys ~lock:* resetchannels +@all";
+    let server = Server::options().user(rules).start().await;
+    let url = format!("redis://locks:password@{}", server.address());
+    let (holder, manager) = (connect(&url).await, connect(&url).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    guard.release().await.unwrap();
+    let begin = Instant::now();
+    let guard = soon("the waiter", waiter).await.unwrap().unwrap();
+    assert!(begin.elapsed() < A_GHOST, "{:?}", begin.elapsed());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn lines_survive_that_all_connections_are_killed_again_and_again() {
+    let server = Server::start().await;
+    let holder = connect(&server.url()).await;
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for name in 0..4 {
+        tasks.push(waits(&connect(&server.url()).await, name, &order));
+        stand_in_line(&server, "k", u64::from(name) + 1).await;
+    }
+    for _ in 0..10 {
+        server.kill_clients("pubsub").await;
+        server.kill_clients("normal").await;
+        // The pace of the fault.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    guard.release().await.unwrap();
+    all(tasks).await;
+    assert_eq!(order.lock().unwrap().len(), 4);
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+#[tokio::test]
+async fn fifty_waiters_survive_a_server_that_stands_still() {
+    let server = Server::start().await;
+    let holder = connect(&server.url()).await;
+    let guard = holder.lock("k").ttl(LONG).acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for name in 0..50 {
+        let manager = if name % 10 == 0 { connect(&server.url()).await } else { holder.clone() };
+        tasks.push(waits(&manager, name, &order));
+    }
+    stand_in_line(&server, "k", 6).await;
+    server.freeze();
+    // The fault: longer than a command may take, and than a waiter may be silent.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    server.thaw();
+    guard.release().await.unwrap();
+    all(tasks).await;
+    assert_eq!(order.lock().unwrap().len(), 50);
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_is_dropped_at_any_point_leaves_no_trace() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    warm_up(&manager).await;
+    for step in 0..100 {
+        let guard = holder.lock("k").acquire().await.unwrap();
+        let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+        let release = tokio::spawn(guard.release());
+        // The time of the drop is what is tried out.
+        tokio::time::sleep(Duration::from_micros(40 * step)).await;
+        waiter.abort();
+        drop(waiter.await);
+        release.await.unwrap().unwrap();
+        eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_waiter_ends_at_once_when_its_manager_shuts_down() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let waiters: Vec<_> = (0..3).map(|_| tokio::spawn(manager.lock("k").wait(LONG).acquire())).collect();
+    stand_in_line(&server, "k", 1).await;
+    manager.shutdown(LONG).await;
+    for waiter in waiters {
+        let outcome = soon("a waiter to end", waiter).await.unwrap();
+        assert!(matches!(outcome, Err(LockError::ShuttingDown)), "{outcome:?}");
+    }
+    guard.release().await.unwrap();
+    assert_eq!(server.keys().await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_lock_that_is_passed_on_within_a_process_is_renewed_and_has_a_token_of_its_own_each_time() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let mut tokens = Vec::new();
+    let tasks: Vec<_> = (0..5)
+        .map(|_| {
+            let request = manager.lock("k").ttl(Duration::from_millis(900)).wait(LONG).fencing_token(true);
+            tokio::spawn(async move {
+                let guard = request.acquire().await.unwrap();
+                let lease = guard.lease().clone();
+                let body = async {
+                    // Longer than the ttl: only renewals keep it.
+                    tokio::time::sleep(Duration::from_millis(1_200)).await;
+                    lease.ensure_held()
+                };
+                body.await.unwrap();
+                let seen = (lease.token().to_owned(), lease.fencing_token().unwrap());
+                guard.release().await.unwrap();
+                seen
+            })
+        })
+        .collect();
+    for task in tasks {
+        tokens.push(soon("a turn", task).await.unwrap());
+    }
+    for pair in tokens.windows(2) {
+        assert!(pair[0].0 != pair[1].0 && pair[0].1 < pair[1].1, "{pair:?}");
+    }
+    is_freed(&server, "k").await;
+}
+
+#[tokio::test]
+async fn a_body_that_waited_is_stopped_when_its_lock_is_taken_away() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let first = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    let guard = soon("the first", first).await.unwrap().unwrap();
+    let request = manager.lock("k").ttl(Duration::from_millis(600)).wait(LONG);
+    let second = tokio::spawn(request.run(async {
+        emit("runs", "");
+        std::future::pending::<Result<(), Failure>>().await
+    }));
+    guard.release().await.unwrap();
+    eventually("the second to hold it", || async { server.pttl(&redis_key("k")).await.clamp(0, 600) > 0 }).await;
+    assert!(server.del(&redis_key("k")).await);
+    let outcome = soon("the body to be stopped", second).await.unwrap();
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+}
