@@ -12,15 +12,19 @@ use crate::names::{NOT_YET, example, meant, not_yet, unknown};
 #[derive(Default)]
 pub(crate) struct Args {
     pub(crate) key: Slot<Expr>,
+    pub(crate) keys: Slot<Expr>,
     pub(crate) global: Slot<()>,
     pub(crate) ttl: Slot<Expr>,
     pub(crate) retry: Slot<Expr>,
     pub(crate) backoff: Slot<Expr>,
+    pub(crate) wait: Slot<Expr>,
     pub(crate) watchdog: Slot<Expr>,
     pub(crate) max_hold: Slot<Expr>,
     pub(crate) on_lost: Slot<Expr>,
     pub(crate) or_else: Slot<Expr>,
     pub(crate) lease: Slot<Expr>,
+    pub(crate) fencing_token: Slot<Expr>,
+    pub(crate) reentrant: Slot<Expr>,
     pub(crate) manager: Slot<Expr>,
     pub(crate) krate: Slot<Expr>,
     pub(crate) mistakes: Mistakes,
@@ -64,12 +68,8 @@ impl<T> Slot<T> {
         }
     }
 
-    pub(crate) fn required(self, name: &str, mistakes: &mut Mistakes) -> Option<Given<T>> {
-        if let Self::Empty = self {
-            let example = example(name);
-            mistakes.missing(format!("`{name}` is missing: say what is locked, as in `{name} = {example}`"));
-        }
-        self.given()
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Self::Empty)
     }
 }
 
@@ -134,14 +134,18 @@ impl Args {
     fn slot(&mut self, name: &str) -> Option<&mut Slot<Expr>> {
         Some(match name {
             "key" => &mut self.key,
+            "keys" => &mut self.keys,
             "ttl" => &mut self.ttl,
             "retry" => &mut self.retry,
             "backoff" => &mut self.backoff,
+            "wait" => &mut self.wait,
             "watchdog" => &mut self.watchdog,
             "max_hold" => &mut self.max_hold,
             "on_lost" => &mut self.on_lost,
             "or_else" => &mut self.or_else,
             "lease" => &mut self.lease,
+            "fencing_token" => &mut self.fencing_token,
+            "reentrant" => &mut self.reentrant,
             "manager" => &mut self.manager,
             "crate" => &mut self.krate,
             _ => return None,
@@ -152,7 +156,6 @@ impl Args {
     fn spoil(&mut self, name: &Ident) {
         let text = name.to_string();
         let meant = meant(&text).unwrap_or(&text);
-        let meant = if meant == "keys" { "key" } else { meant };
         if let Some(slot) = self.slot(meant) {
             slot.spoil();
         }
@@ -218,14 +221,14 @@ mod tests {
 
     #[test]
     fn every_mistake_is_reported_and_the_rest_is_read() {
-        let tokens = quote!(key = "a", key = "b", timeout = "3s", wait = "1s", retry, ttl = 1 2, global = true);
+        let tokens = quote!(key = "a", key = "b", timeout = "3s", mode = read, retry, ttl = 1 2, global = true);
         assert_eq!(
             messages(tokens),
             [
                 "`key` is given twice; keep one of them",
-                "unknown argument `timeout`; how long the lease lasts is `ttl`, how often to try for the lock is `retry`, \
-                 how long to hold it at most is `max_hold`",
-                "`wait` is not built yet; until then, `retry` and `backoff` say how long to try for the lock",
+                "unknown argument `timeout`; how long the lease lasts is `ttl`, how long to wait for the lock is `wait`, how \
+                 long to hold it at most is `max_hold`",
+                "`mode` is not built yet",
                 "`retry` needs a value, as in `retry = 3`",
                 "expected a `,` before the next argument",
                 "`global` has no value; write `global` alone, or leave it out",
@@ -235,9 +238,8 @@ mod tests {
 
     #[test]
     fn a_key_without_its_name_is_not_also_missing() {
-        let mut args = Args::read(quote!("order:<id>"));
-        args.key.required("key", &mut args.mistakes);
-        let error = args.mistakes.or(()).map_err(|error| error.into_iter().count());
-        assert_eq!(error, Err(1));
+        let args = Args::read(quote!("order:<id>"));
+        assert!(!args.key.is_empty());
+        assert_eq!(args.mistakes.or(()).map_err(|error| error.into_iter().count()), Err(1));
     }
 }

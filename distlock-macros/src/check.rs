@@ -5,7 +5,7 @@ use syn::{Error, Expr, Ident, Lit, Path, parse_quote};
 use crate::args::{Args, Given, Slot};
 use crate::duration::millis;
 use crate::function::Function;
-use crate::key::{self, Key};
+use crate::key::{self, Keys};
 use crate::mistakes::Mistakes;
 use crate::names::example;
 use crate::options::{self, Literal, Value, option};
@@ -14,24 +14,26 @@ use crate::returning::{self, Shape};
 /// What the attribute says, checked.
 pub(crate) struct Spec {
     pub(crate) krate: Path,
-    pub(crate) key: Key,
+    pub(crate) keys: Keys,
     pub(crate) manager: Option<Expr>,
     /// The options that are given, each under the name of its method.
     pub(crate) options: Vec<(Ident, Value)>,
     pub(crate) lease: Option<Ident>,
+    pub(crate) fencing_token: Option<Ident>,
     pub(crate) or_else: Option<Expr>,
 }
 
 pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
     let mut mistakes = args.mistakes;
-    let key = args.key.required("key", &mut mistakes);
-    let key = key.and_then(|key| key::check(key, args.global.given(), function, &mut mistakes));
+    let keys = key::check(args.key, args.keys, args.global.given().as_ref(), function, &mut mistakes);
     let options = [
         option(args.ttl, options::ttl, &mut mistakes),
         option(args.retry, options::retry, &mut mistakes),
         option(args.backoff, options::backoff, &mut mistakes),
+        option(args.wait, options::wait, &mut mistakes),
         option(args.watchdog, options::watchdog, &mut mistakes),
         option(args.max_hold, options::max_hold, &mut mistakes),
+        option(args.reentrant, options::reentrant, &mut mistakes),
         choice(args.on_lost, &mut mistakes),
     ];
     let options: Vec<(Ident, Value)> = options.into_iter().flatten().collect();
@@ -39,10 +41,11 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
     let spec = Spec {
         krate: checked(args.krate, krate, &mut mistakes).unwrap_or_else(|| parse_quote!(::distlock)),
         // Without a key there is a mistake, and then nobody sees what stands in its place.
-        key: key.unwrap_or_default(),
+        keys: keys.unwrap_or_default(),
         manager: checked(args.manager, expression, &mut mistakes),
         options,
         lease: checked(args.lease, |lease| binding(lease, function), &mut mistakes),
+        fencing_token: checked(args.fencing_token, |token| binding(token, function), &mut mistakes),
         or_else: checked(args.or_else, closure, &mut mistakes),
     };
     mistakes.or(spec)
@@ -102,7 +105,7 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
     };
     let message = match (ident, Literal::of(&value)) {
         (Some(ident), _) if function.names().contains(&ident.to_string()) => {
-            format!("`{ident}` would hide the parameter `{ident}`; choose another name for the lease")
+            format!("`{ident}` would hide the parameter `{ident}`; choose another name")
         }
         (Some(ident), _) if function.shape != Shape::Async && !returning::can_use_lease(&function.body, ident) => {
             format!(
@@ -123,15 +126,15 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
     Err(Error::new_spanned(value, message))
 }
 
-/// Two locks of one function can't give their leases one name: the body would see but one of them.
-pub(crate) fn leases<'a>(specs: impl Iterator<Item = &'a Spec>, mistakes: &mut Mistakes) {
+/// What is bound in the body can't have one name for several things: the body would see but one of them.
+pub(crate) fn bindings<'a>(specs: impl Iterator<Item = &'a Spec>, mistakes: &mut Mistakes) {
     let mut seen: Vec<&Ident> = Vec::new();
-    for lease in specs.filter_map(|spec| spec.lease.as_ref()) {
-        if seen.contains(&lease) {
-            let message = format!("`{lease}` is the lease of the attribute above; choose another name for this one");
-            mistakes.under(lease, message);
+    for bound in specs.flat_map(|spec| spec.lease.iter().chain(&spec.fencing_token)) {
+        if seen.contains(&bound) {
+            let message = format!("`{bound}` is the name of something else that is bound for the body; choose another");
+            mistakes.under(bound, message);
         }
-        seen.push(lease);
+        seen.push(bound);
     }
 }
 

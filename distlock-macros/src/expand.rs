@@ -8,7 +8,7 @@ use syn::{Expr, Path, ReturnType, Type};
 use crate::check::Spec;
 use crate::erase;
 use crate::function::Function;
-use crate::key::Key;
+use crate::key::{Key, Keys};
 use crate::mentions::Mentions;
 use crate::options::Value;
 use crate::params::{self, Param};
@@ -40,7 +40,7 @@ pub(crate) fn expand(mut function: Function, spec: &Spec, lower: &[Spec]) -> Tok
     let output = output(&function);
     let mut leases = Vec::new();
     for spec in [spec].into_iter().chain(lower) {
-        leases.push(bind_lease(&mut function, spec));
+        leases.push(bind_leases(&mut function, spec));
     }
     let inner = match function.shape {
         Shape::Async => block(&function, &params, spec, lower),
@@ -69,15 +69,25 @@ fn braces(function: &Function, code: TokenStream) -> TokenStream {
     block
 }
 
-/// Names where the body gets the lease from, and binds it in the body if it is not bound around that.
-fn bind_lease(function: &mut Function, spec: &Spec) -> Vec<Ident> {
-    let Some(lease) = &spec.lease else { return Vec::new() };
+/// Names where the body gets the lease and the fencing token from, and binds them in the body if they are not bound around
+/// that.
+fn bind_leases(function: &mut Function, spec: &Spec) -> Vec<Ident> {
+    let (lease, token) = (spec.lease.as_ref(), spec.fencing_token.as_ref());
     if function.shape == Shape::Async {
-        return vec![lease.clone()];
+        return lease.into_iter().chain(token).cloned().collect();
     }
-    let (body, leases) = returning::bind_lease(std::mem::take(&mut function.body), lease);
-    function.body = body;
-    leases
+    let mut sources = Vec::new();
+    for (name, is_token) in lease.into_iter().map(|name| (name, false)).chain(token.map(|name| (name, true))) {
+        let get = |source: &Ident| {
+            let private = private(&spec.krate, Span::mixed_site());
+            let get = quote_spanned!(Span::mixed_site()=> #source.get());
+            if is_token { quote_spanned!(Span::mixed_site()=> #private::fencing_token(#get)) } else { get }
+        };
+        let (body, more) = returning::bind_lease(std::mem::take(&mut function.body), name, &get);
+        function.body = body;
+        sources.extend(more);
+    }
+    sources
 }
 
 /// The call, and the future `inner` run under it.
@@ -134,7 +144,7 @@ fn call(function: &Function, params: &[Param], spec: &Spec) -> TokenStream {
         Shape::Opaque | Shape::Boxed => ("later", later_manager(spec)),
     };
     let new = Ident::new(new, Span::mixed_site());
-    let key = key(spec);
+    let key = keys(spec);
     let options = options(spec);
     let call = quote_spanned! {Span::mixed_site()=>
         #krate::__private::Call::#new(
@@ -155,11 +165,15 @@ fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec]) -> 
     let Function { sig, body, .. } = function;
     let moves = params::move_all(sig, params, &all_mentions(spec, lower));
     let declared = declared(&sig.output, &spec.krate);
+    let tokens = [spec].into_iter().chain(lower).filter_map(|spec| {
+        let (token, private) = (spec.fencing_token.as_ref()?, private(&spec.krate, Span::mixed_site()));
+        Some(quote_spanned!(Span::mixed_site()=> let #token = #private::fencing_token(#token);))
+    });
     let body = braces(function, two_statements(body));
     let start = sig.asyncness;
     // In braces of our own edition, which drops what is left of the body's last expression before the parameters, as
     // every edition does in the plain function.
-    quote_spanned!(Span::mixed_site()=> #start move { #declared #moves #body })
+    quote_spanned!(Span::mixed_site()=> #start move { #declared #(#tokens)* #moves #body })
 }
 
 /// An empty statement and the body: of a lone expression in braces the compiler would say that it needs none.
@@ -263,6 +277,27 @@ fn later_manager(spec: &Spec) -> TokenStream {
 }
 
 // Input:
+//     ["account:<from>", "account:<to>"]
+//
+// Output:
+//     keys([KeyBuilder::new()..finish(), KeyBuilder::new()..finish()])
+fn keys(Spec { krate, keys, .. }: &Spec) -> TokenStream {
+    let private = |place| private(krate, place);
+    match keys {
+        Keys::One(one) => key(krate, one),
+        Keys::Listed(list) => {
+            let (private, list) = (private(Span::mixed_site()), list.iter().map(|one| key(krate, one)));
+            quote_spanned!(Span::mixed_site()=> #private::keys([#(#list),*]))
+        }
+        Keys::Expression(expr) => {
+            let place = Span::mixed_site().located_at(expr.span());
+            let private = private(place);
+            quote_spanned!(place=> #private::keys_of(#expr))
+        }
+    }
+}
+
+// Input:
 //     "order:<order.id>/{shard:02}"
 //
 // Output:
@@ -272,7 +307,7 @@ fn later_manager(spec: &Spec) -> TokenStream {
 //         .literal("/")
 //         .last_value("shard", format_args!("{:02}", shard))
 //         .finish()
-fn key(Spec { krate, key, .. }: &Spec) -> TokenStream {
+fn key(krate: &Path, key: &Key) -> TokenStream {
     match key {
         Key::Expression(expr) => {
             let place = Span::mixed_site().located_at(expr.span());
@@ -312,9 +347,12 @@ fn key_piece(krate: &Path, piece: &Piece, next: Option<&Piece>) -> TokenStream {
 //
 // Output:
 //     const { Options::new().ttl(Duration::from_millis(30000)) }.retry(self.retry)
-fn options(Spec { krate, options, .. }: &Spec) -> TokenStream {
+fn options(Spec { krate, options, fencing_token, .. }: &Spec) -> TokenStream {
     let mut constant = TokenStream::new();
     let mut late = TokenStream::new();
+    if fencing_token.is_some() {
+        constant.extend(quote_spanned!(Span::mixed_site()=> .fencing_token(true)));
+    }
     for (name, value) in options {
         let name = Ident::new(&name.to_string(), Span::mixed_site().located_at(name.span()));
         let part = match value {
@@ -360,9 +398,14 @@ fn mentions<'a>(specs: impl IntoIterator<Item = &'a Spec>) -> Mentions {
     let mut mentions = Mentions::default();
     for spec in specs {
         mentions.add(spec.manager.to_token_stream());
-        match &spec.key {
-            Key::Expression(expr) => mentions.add(expr.to_token_stream()),
-            Key::Template(pieces) => add_placeholders(pieces, &mut mentions),
+        if let Keys::Expression(keys) = &spec.keys {
+            mentions.add(keys.to_token_stream());
+        }
+        for key in spec.keys.each() {
+            match key {
+                Key::Expression(expr) => mentions.add(expr.to_token_stream()),
+                Key::Template(pieces) => add_placeholders(pieces, &mut mentions),
+            }
         }
         for (_, value) in &spec.options {
             if let Value::Expression(expr) = value {

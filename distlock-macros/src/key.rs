@@ -3,10 +3,11 @@
 use quote::ToTokens;
 use syn::Expr;
 
-use crate::args::Given;
+use crate::args::{Given, Slot};
 use crate::function::Function;
 use crate::mentions::Mentions;
 use crate::mistakes::Mistakes;
+use crate::names::example;
 use crate::options::Literal;
 use crate::suggest;
 use crate::template::{self, Piece, Placeholder};
@@ -19,27 +20,103 @@ pub(crate) enum Key {
     Expression(Expr),
 }
 
-impl Default for Key {
+/// What a call locks.
+pub(crate) enum Keys {
+    One(Key),
+    /// `keys = ["..", ..]`
+    Listed(Vec<Key>),
+    /// `keys = expression`
+    Expression(Expr),
+}
+
+impl Default for Keys {
     fn default() -> Self {
-        Self::Template(Vec::new())
+        Self::Listed(Vec::new())
+    }
+}
+
+impl Keys {
+    /// Those that are written one by one.
+    pub(crate) fn each(&self) -> &[Key] {
+        match self {
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Listed(keys) => keys,
+            Self::Expression(_) => &[],
+        }
     }
 }
 
 pub(crate) fn check(
-    key: Given<Expr>,
-    global: Option<Given<()>>,
+    key: Slot<Expr>,
+    keys: Slot<Expr>,
+    global: Option<&Given<()>>,
+    function: &Function,
+    mistakes: &mut Mistakes,
+) -> Option<Keys> {
+    let missing = key.is_empty() && keys.is_empty();
+    match (key.given(), keys.given()) {
+        (Some(_), Some(keys)) => {
+            mistakes.under(&keys.name, "`key` and `keys` exclude each other; name all keys in `keys`");
+            None
+        }
+        (Some(key), None) => check_one(key.value, global, true, function, mistakes).map(Keys::One),
+        (None, Some(keys)) => check_all(keys.value, global, function, mistakes),
+        (None, None) if missing => {
+            let example = example("key");
+            mistakes.missing(format!("`key` is missing: say what is locked, as in `key = {example}`"));
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+fn check_all(keys: Expr, global: Option<&Given<()>>, function: &Function, mistakes: &mut Mistakes) -> Option<Keys> {
+    match keys {
+        Expr::Array(list) if list.elems.is_empty() => {
+            mistakes.under(
+                &list,
+                "`keys` is empty; say what is locked, as in `keys = [\"account:<from>\", \"account:<to>\"]`",
+            );
+            None
+        }
+        Expr::Array(list) => {
+            let keys = list.elems.into_iter().map(|key| check_one(key, global, false, function, mistakes));
+            // All are looked at, so that all mistakes are found.
+            let keys: Vec<Option<Key>> = keys.collect();
+            keys.into_iter().collect::<Option<_>>().map(Keys::Listed)
+        }
+        keys if Literal::of(&keys).is_some() => {
+            mistakes.under(&keys, "`keys` takes a list, as in `keys = [\"account:<from>\", \"account:<to>\"]`");
+            None
+        }
+        keys => {
+            one_for_all_by_expression(&keys, global, function, mistakes);
+            Some(Keys::Expression(keys))
+        }
+    }
+}
+
+fn one_for_all_by_expression(key: &Expr, global: Option<&Given<()>>, function: &Function, mistakes: &mut Mistakes) {
+    if function.has_params() && global.is_none() && !names_parameter(key, function) {
+        mistakes.under(key, one_for_all_calls("the key names no parameter", function));
+    }
+}
+
+/// Judges a key. One that is alone must not both vary and be global; of several, each may be either.
+fn check_one(
+    key: Expr,
+    global: Option<&Given<()>>,
+    alone: bool,
     function: &Function,
     mistakes: &mut Mistakes,
 ) -> Option<Key> {
-    let Some(literal) = Literal::of(&key.value) else {
-        if function.has_params() && global.is_none() && !names_parameter(&key.value, function) {
-            mistakes.under(&key.value, one_for_all_calls("the key names no parameter", function));
-        }
-        return Some(Key::Expression(key.value));
+    let Some(literal) = Literal::of(&key) else {
+        one_for_all_by_expression(&key, global, function, mistakes);
+        return Some(Key::Expression(key));
     };
     let Some(text) = literal.string() else {
         let message = "`key` takes a template, as in `key = \"order:<id>\"`, or an expression";
-        mistakes.under(&key.value, message);
+        mistakes.under(&key, message);
         return None;
     };
     let (pieces, mut problems) = template::parse(&text.value(), text.span());
@@ -54,7 +131,7 @@ pub(crate) fn check(
         mistakes.under(text, problem);
     }
     let varying = placeholders(&pieces).find(|placeholder| varies(placeholder, function));
-    if let (Some(global), Some(placeholder)) = (global, varying) {
+    if let (Some(global), Some(placeholder), true) = (global, varying, alone) {
         mistakes.under(&global.name, not_global(placeholder));
     }
     Some(Key::Template(resolved(pieces, function)))

@@ -247,7 +247,7 @@ fn check(args: TokenStream, lower: Vec<TokenStream>, function: &Function) -> syn
     let lower: Vec<Spec> = lower.collect();
     match check(args) {
         Ok(spec) => {
-            check::leases([&spec].into_iter().chain(&lower), &mut mistakes);
+            check::bindings([&spec].into_iter().chain(&lower), &mut mistakes);
             mistakes.or((spec, lower))
         }
         Err(mut error) => {

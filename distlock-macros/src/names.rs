@@ -6,7 +6,7 @@ use crate::suggest;
 const ARGUMENTS: &[(&str, &str)] = &[
     ("key", "\"order:<id>\""),
     ("global", ""),
-    ("keys", "[..]"),
+    ("keys", "[\"account:<from>\", \"account:<to>\"]"),
     ("ttl", "\"30s\""),
     ("retry", "3"),
     ("backoff", "\"50ms..800ms\""),
@@ -25,7 +25,7 @@ const ARGUMENTS: &[(&str, &str)] = &[
 ];
 
 /// Those that have their names already, but no meaning yet.
-pub(crate) const NOT_YET: &[&str] = &["keys", "wait", "fencing_token", "mode", "permits", "reentrant"];
+pub(crate) const NOT_YET: &[&str] = &["mode", "permits"];
 
 /// What other libraries, and habit, call our arguments.
 const ALIASES: &[(&str, &[&str])] = &[
@@ -54,12 +54,7 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
 
 /// What to say of an argument that is not built yet.
 pub(crate) fn not_yet(name: &str) -> String {
-    match name {
-        "wait" => {
-            "`wait` is not built yet; until then, `retry` and `backoff` say how long to try for the lock".to_owned()
-        }
-        name => format!("`{name}` is not built yet"),
-    }
+    format!("`{name}` is not built yet")
 }
 
 /// What to say of an argument that doesn't exist.
@@ -67,8 +62,8 @@ pub(crate) fn unknown(name: &str) -> String {
     match meant(name) {
         // It could be any of three.
         _ if name == "timeout" => {
-            "unknown argument `timeout`; how long the lease lasts is `ttl`, how often to try for the \
-             lock is `retry`, how long to hold it at most is `max_hold`"
+            "unknown argument `timeout`; how long the lease lasts is `ttl`, how long to wait for the \
+             lock is `wait`, how long to hold it at most is `max_hold`"
                 .to_owned()
         }
         Some(meant) if NOT_YET.contains(&meant) => {

@@ -78,6 +78,14 @@ pub(crate) fn ttl(literal: &Literal<'_>) -> Result<Value, String> {
     Ok(Value::Millis(millis))
 }
 
+pub(crate) fn wait(literal: &Literal<'_>) -> Result<Value, String> {
+    let millis = duration("wait", literal)?;
+    if !(1..=DAY).contains(&millis) {
+        return Err("`wait` is out of range; a call waits for 1ms to 24h".to_owned());
+    }
+    Ok(Value::Millis(millis))
+}
+
 pub(crate) fn max_hold(literal: &Literal<'_>) -> Result<Value, String> {
     let millis = duration("max_hold", literal)?;
     if millis < SHORTEST_LEASE {
@@ -90,7 +98,10 @@ fn duration(name: &str, literal: &Literal<'_>) -> Result<u64, String> {
     match (literal.text(), literal.lit) {
         (Some(text), _) => millis(&text).map_err(|problem| format!("`{name}` {problem}")),
         (None, Lit::Int(number)) if !literal.negative => {
-            Err(format!("`{name}` is a duration with its unit; write `{name} = \"{}s\"`", number.base10_digits()))
+            let number = number.base10_digits();
+            Err(format!(
+                "`{name}` is a duration with its unit; write `{name} = \"{number}ms\"` or `{name} = \"{number}s\"`"
+            ))
         }
         _ => Err(format!("`{name}` takes a duration, as in `{name} = \"30s\"`")),
     }
@@ -120,9 +131,17 @@ pub(crate) fn backoff(literal: &Literal<'_>) -> Result<Value, String> {
 }
 
 pub(crate) fn watchdog(literal: &Literal<'_>) -> Result<Value, String> {
+    flag("watchdog", literal)
+}
+
+pub(crate) fn reentrant(literal: &Literal<'_>) -> Result<Value, String> {
+    flag("reentrant", literal)
+}
+
+fn flag(name: &str, literal: &Literal<'_>) -> Result<Value, String> {
     match literal.lit {
         Lit::Bool(flag) => Ok(Value::Flag(flag.value)),
-        _ => Err("`watchdog` is `true` or `false`".to_owned()),
+        _ => Err(format!("`{name}` is `true` or `false`")),
     }
 }
 

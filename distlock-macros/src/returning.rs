@@ -198,7 +198,11 @@ fn binding_of<'a>(stmt: &'a Stmt, name: &Ident) -> Option<&'a Local> {
 /// before there is a lease, and its async blocks run when there is one. A block in a loop makes more than one future.
 ///
 /// In parentheses, since what starts a statement with a brace ends with it.
-pub(crate) fn bind_lease(body: TokenStream, lease: &Ident) -> (TokenStream, Vec<Ident>) {
+pub(crate) fn bind_lease(
+    body: TokenStream,
+    lease: &Ident,
+    get: &dyn Fn(&Ident) -> TokenStream,
+) -> (TokenStream, Vec<Ident>) {
     let mut sources = Vec::new();
     let body = in_async_blocks(body, &mut |block| {
         let mut mentions = Mentions::default();
@@ -208,7 +212,8 @@ pub(crate) fn bind_lease(body: TokenStream, lease: &Ident) -> (TokenStream, Vec<
         }
         let mixed = Span::mixed_site();
         let source = format_ident!("__{}{}", lease.unraw(), sources.len(), span = mixed);
-        let bound = block.with(|inner| quote_spanned!(mixed=> let #lease = #source.get(); #inner));
+        let value = get(&source);
+        let bound = block.with(|inner| quote_spanned!(mixed=> let #lease = #value; #inner));
         let bound = quote_spanned!(mixed=> ({ let #source = #source.again(); #bound }));
         sources.push(source);
         bound
@@ -218,7 +223,7 @@ pub(crate) fn bind_lease(body: TokenStream, lease: &Ident) -> (TokenStream, Vec<
 
 /// Whether an async block of the body can use the lease.
 pub(crate) fn can_use_lease(body: &TokenStream, lease: &Ident) -> bool {
-    !bind_lease(body.clone(), lease).1.is_empty()
+    !bind_lease(body.clone(), lease, &|source| source.to_token_stream()).1.is_empty()
 }
 
 /// `async { .. }` or `async move { .. }`

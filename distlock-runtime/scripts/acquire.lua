@@ -11,6 +11,8 @@
 -- Returns  {1, the first fencing token or ''} if the lock is ours now, else {0, the value that stands there, its remaining
 --          milliseconds or -1 for none}
 
+-- include fence
+
 local value = redis.call('GET', KEYS[1])
 if value ~= false and value ~= ARGV[1] then
   return {0, value, redis.call('PTTL', KEYS[1])}

@@ -10,6 +10,8 @@
 -- Returns  {1, the fencing token or ''} if the locks are ours now, else {0, the place from 0 on of one that is not, the
 --          value that stands there, its remaining milliseconds or -1 for none}
 
+-- include fence
+
 local n = #KEYS / 2
 for i = 1, n do
   local value = redis.call('GET', KEYS[i])

@@ -31,10 +31,7 @@ macro_rules! event {
 }
 
 pub(crate) fn acquired(hold: &Hold) {
-    match hold.fence() {
-        Some(fence) => event!(debug, hold, "acquired", { fencing_token = fence.get(), }, "lock acquired"),
-        None => event!(debug, hold, "acquired", {}, "lock acquired"),
-    }
+    event!(debug, hold, "acquired", { fencing_token = hold.fence().map(u64::from), }, "lock acquired");
 }
 
 pub(crate) fn passed_on(hold: &Hold) {

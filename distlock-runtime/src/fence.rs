@@ -33,6 +33,8 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 impl FencingToken {
+    /// What is below every token that is handed out.
+    pub const MIN: FencingToken = FencingToken(0);
     /// The highest token that there can be.
     pub const MAX: FencingToken = FencingToken(1 << 53);
 

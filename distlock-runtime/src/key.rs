@@ -174,7 +174,8 @@ fn invalid(key: String, reason: impl Into<String>) -> LockError {
 }
 
 /// What a call locks: one key or several, in one order and without repetition.
-pub(crate) struct Keys {
+#[allow(missing_debug_implementations)]
+pub struct Keys {
     first: Key,
     others: Vec<Key>,
 }

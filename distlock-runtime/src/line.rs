@@ -68,20 +68,12 @@ impl Lines {
     /// Takes a place behind those who are there.
     pub(crate) fn join(self: &Arc<Self>, key: &str) -> Ticket {
         let mut lines = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = match lines.get(key).and_then(Weak::upgrade) {
-            Some(line) => line,
-            None => {
-                let line = Arc::new(Line {
-                    lines: self.clone(),
-                    key: key.to_owned(),
-                    seat: Arc::default(),
-                    waiting: AtomicUsize::new(0),
-                    seen: Mutex::default(),
-                });
-                lines.insert(key.to_owned(), Arc::downgrade(&line));
-                line
-            }
-        };
+        let known = lines.get(key).and_then(Weak::upgrade);
+        let line = known.unwrap_or_else(|| {
+            let line = Arc::new(Line::new(self.clone(), key.to_owned()));
+            lines.insert(key.to_owned(), Arc::downgrade(&line));
+            line
+        });
         drop(lines);
         line.waiting.fetch_add(1, Ordering::Relaxed);
         Ticket { line }
@@ -99,6 +91,10 @@ impl Drop for Line {
 }
 
 impl Line {
+    fn new(lines: Arc<Lines>, key: String) -> Line {
+        Line { lines, key, seat: Arc::default(), waiting: AtomicUsize::new(0), seen: Mutex::default() }
+    }
+
     /// How many wait behind the one who stands in the server's line or has the lock.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)

@@ -96,9 +96,14 @@ pub(crate) async fn pass_one(core: &Arc<Core>, hold: Arc<Hold>) -> Result<LockGu
 /// Waits until no sibling is under the outer lock, for as long as the call would try for the lock itself.
 async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<OwnedMutexGuard<()>, LockError> {
     let started = Time::now();
-    let until = started.saturating_add(hold.terms.patience_with_others());
+    let patience = hold.terms.patience_with_others();
     hold.count_attempt();
-    let turn = core.by_any_means(until, outer.inner().clone().lock_owned()).await?;
+    let turn = match outer.inner().clone().try_lock_owned() {
+        Ok(turn) => Some(turn),
+        // A timer would take its time.
+        Err(_) if patience.is_zero() => None,
+        Err(_) => core.by_any_means(started.saturating_add(patience), outer.inner().clone().lock_owned()).await?,
+    };
     turn.ok_or_else(|| {
         let refusal =
             Refusal::Held { holder: core.owner().to_owned(), remaining: outer.leading().remaining(), first: false };

@@ -9,9 +9,10 @@ pub use core::option::Option;
 pub use core::time::Duration;
 pub use core::{concat, format_args, module_path, stringify};
 
+pub use crate::key::Keys;
 pub use crate::key::{Key, KeyBuilder};
 pub use crate::options::{OnLost, Options};
-pub use crate::{Backoff, Lease, LockError, LockManager};
+pub use crate::{Backoff, FencingToken, Lease, LockError, LockManager};
 
 use crate::hold::Hold;
 use crate::run::{Prepared, Settle};
@@ -24,6 +25,24 @@ use crate::scope;
 /// [`LockError::InvalidKey`] if it is empty or too long, or fails to render.
 pub fn key_of<T: Display + ?Sized>(key: &T) -> Result<Key, LockError> {
     Key::render(&key)
+}
+
+/// The keys of `keys = [..]`.
+///
+/// # Errors
+///
+/// That of the first key that can't be used, and [`LockError::InvalidKey`] if there is none.
+pub fn keys<const N: usize>(keys: [Result<Key, LockError>; N]) -> Result<Keys, LockError> {
+    Keys::new(keys.into_iter().collect::<Result<_, _>>()?)
+}
+
+/// The keys of `keys = expression`.
+///
+/// # Errors
+///
+/// As for [`keys`].
+pub fn keys_of<T: Display>(keys: impl IntoIterator<Item = T>) -> Result<Keys, LockError> {
+    Keys::new(keys.into_iter().map(|key| key_of(&key)).collect::<Result<_, _>>()?)
 }
 
 /// The manager in scope, else the installed one.
@@ -48,6 +67,7 @@ pub fn use_manager(manager: &LockManager) -> Result<LockManager, LockError> {
 #[allow(missing_debug_implementations)]
 pub struct Call(State);
 
+#[allow(clippy::large_enum_variant)] // A box would cost every call.
 enum State {
     Prepared(Prepared),
     Later(Later),
@@ -56,7 +76,7 @@ enum State {
 /// What is known of a call whose future was made, but not polled.
 struct Later {
     manager: Option<Result<LockManager, LockError>>,
-    key: Result<Key, LockError>,
+    keys: Result<Keys, LockError>,
     options: Options,
     function: &'static str,
     lease: Option<Arc<OnceLock<Lease>>>,
@@ -66,22 +86,22 @@ impl Call {
     /// Makes the call ready. What is wrong with it is told when it runs.
     pub fn new(
         manager: Result<LockManager, LockError>,
-        key: Result<Key, LockError>,
+        keys: Result<impl Into<Keys>, LockError>,
         options: Options,
         function: &'static str,
     ) -> Call {
-        Call(State::Prepared(prepare(manager, key, &options, function)))
+        Call(State::Prepared(prepare(manager, keys.map(Into::into), &options, function)))
     }
 
     /// Makes a call for a function that returns its future, and may not be in its scope yet: without a manager, the one
     /// is taken that is in scope when the future is first polled.
     pub fn later(
         manager: Option<Result<LockManager, LockError>>,
-        key: Result<Key, LockError>,
+        keys: Result<impl Into<Keys>, LockError>,
         options: Options,
         function: &'static str,
     ) -> Call {
-        Call(State::Later(Later { manager, key, options, function, lease: None }))
+        Call(State::Later(Later { manager, keys: keys.map(Into::into), options, function, lease: None }))
     }
 
     /// The lease that the body will run under, for the body to use. If there will be none, the body does not run.
@@ -111,7 +131,7 @@ impl Call {
 impl Later {
     fn prepare(self) -> Prepared {
         let manager = self.manager.unwrap_or_else(manager);
-        let prepared = prepare(manager, self.key, &self.options, self.function)?;
+        let prepared = prepare(manager, self.keys, &self.options, self.function)?;
         if let Some(lease) = self.lease {
             // It is empty: a call is prepared once.
             let _ = lease.set(Lease { hold: prepared.1.clone() });
@@ -122,11 +142,11 @@ impl Later {
 
 fn prepare(
     manager: Result<LockManager, LockError>,
-    key: Result<Key, LockError>,
+    keys: Result<Keys, LockError>,
     options: &Options,
     function: &'static str,
 ) -> Prepared {
-    manager.and_then(|manager| manager.core.prepare(key?.into(), options, Some(function)))
+    manager.and_then(|manager| manager.core.prepare(keys?, options, Some(function)))
 }
 
 fn no_lease() -> Lease {
@@ -148,6 +168,12 @@ impl LaterLease {
     pub fn get(self) -> Lease {
         self.0.get().cloned().unwrap_or_else(no_lease)
     }
+}
+
+/// The fencing token of a lease that was asked to bring one, in a body that runs.
+#[allow(clippy::needless_pass_by_value)] // What it is bound from is not used again.
+pub fn fencing_token(lease: Lease) -> FencingToken {
+    lease.fencing_token().unwrap_or(FencingToken::MIN)
 }
 
 /// Makes the body's future. Inside a closure, a `return` of the user's does not get past the lock.

@@ -113,7 +113,7 @@ impl<'a> Claims<'a> {
         let mut entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry()).collect();
         if self.holds.iter().any(|hold| hold.terms.fencing_token) {
             let fencing = Fencing::new(1, self.core.highest_fence());
-            entries.iter_mut().for_each(|entry| *entry = entry.with_fencing(fencing));
+            entries = entries.into_iter().map(|entry| entry.with_fencing(fencing)).collect();
         }
         // Counted until the answer says otherwise, so that nothing is forgotten if this is dropped.
         self.requests = self.requests.saturating_add(1);

@@ -120,7 +120,7 @@ impl Refusal {
             Refusal::Held { remaining, first: true, .. } => {
                 SIGN_OF_LIFE.min(remaining.saturating_add(Duration::from_millis(1)))
             }
-            Refusal::Held { first: false, .. } => SIGN_OF_LIFE - spread,
+            Refusal::Held { first: false, .. } => SIGN_OF_LIFE.saturating_sub(spread),
             Refusal::Late | Refusal::Failed(_) => Duration::from_millis(50) + spread,
         }
     }

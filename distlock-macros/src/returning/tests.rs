@@ -86,7 +86,7 @@ fn the_lease_is_bound_in_the_outermost_async_blocks_that_mention_it() {
         (quote!(async move |lease| { lease }), quote!(async move |lease| { lease })),
     ];
     for (body, bound) in table {
-        let (body, _) = bind_lease(body, &format_ident!("lease"));
+        let (body, _) = bind_lease(body, &format_ident!("lease"), &|source| quote!(#source.get()));
         assert_eq!(body.to_string(), bound.to_string());
     }
 }

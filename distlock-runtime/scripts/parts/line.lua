@@ -1,37 +1,48 @@
--- The line of those who wait for a lock, in the order of their arrival. A member is `<manager>:<value>`, with 32 characters
--- for the manager. Who has not been heard of for a while keeps its place, but is passed over.
+-- The line of those who wait for a lock: a sorted set with two members for each of them, whose names end with
+-- `<manager>:<value>`, with 32 characters for the manager. One with a `q` before that has the time of arrival for its
+-- score, and one with an `s` has less than nothing: the time when it was last heard of. Who has not been heard of for a
+-- while keeps its place, but is passed over.
+
+-- For how many milliseconds a waiter may be silent, and a lock that was handed over can be claimed.
+local PATIENCE, CLAIM = 1000, 1000
 
 local function milliseconds()
   local time = redis.call('TIME')
   return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 end
 
--- The first member that was heard of within `patience` milliseconds, or nothing.
-local function first_live(line, seen, now, patience)
+-- The first who was heard of lately, or nothing.
+local function first_live(line, now)
   local from = 0
   while true do
-    local members = redis.call('ZRANGE', line, from, from + 15)
-    for _, member in ipairs(members) do
-      local at = redis.call('ZSCORE', seen, member)
+    local places = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', from, 16)
+    for _, place in ipairs(places) do
+      local member = string.sub(place, 2)
+      local seen = redis.call('ZSCORE', line, 's' .. member)
       -- A clock that was set back makes no ghost immortal.
-      if at and math.abs(now - tonumber(at)) <= patience then
+      if seen and math.abs(now + tonumber(seen)) <= PATIENCE then
         return member
       end
     end
-    if #members < 16 then
+    if #places < 16 then
       return nil
     end
     from = from + 16
   end
 end
 
--- Gives the lock to a member for the time that it has to claim it, and tells its process, which finds out by itself if
--- that fails. Says whether it was given: out of memory, say, nothing can be set.
-local function hand_over(lock, member, claim, channel)
-  local set = redis.pcall('SET', lock, string.sub(member, 34), 'PX', claim)
+local function leave(line, member)
+  return redis.call('ZREM', line, 'q' .. member, 's' .. member)
+end
+
+-- Gives the lock to one in the line for the time that it has to claim it, and tells its process, which finds out by itself
+-- if that fails. Says whether it was given: out of memory, say, nothing can be set.
+local function hand_over(lock, member)
+  local set = redis.pcall('SET', lock, string.sub(member, 34), 'PX', CLAIM)
   if type(set) == 'table' and set.err then
     return false
   end
-  redis.pcall('PUBLISH', channel .. string.sub(member, 1, 32), string.sub(member, 34, 69))
+  local prefix = string.match(lock, '^[^{]*')
+  redis.pcall('PUBLISH', prefix .. 'waiter:' .. string.sub(member, 1, 32), string.sub(member, 34, 69))
   return true
 end

@@ -150,12 +150,11 @@ impl Place {
     /// Takes a place in the line, or gives a sign of life.
     fn queue(&mut self, entry: &Entry<'_>, now: Time) {
         self.line.retain(|waiter| waiter.value == entry.value || now.saturating_since(waiter.seen) < FORGET);
-        match self.line.iter_mut().find(|waiter| waiter.value == entry.value) {
-            Some(waiter) => waiter.seen = now,
-            None => {
-                let manager = entry.waiter.unwrap_or_default().to_owned();
-                self.line.push(Waiter { manager, value: entry.value.to_owned(), seen: now });
-            }
+        if let Some(waiter) = self.line.iter_mut().find(|waiter| waiter.value == entry.value) {
+            waiter.seen = now;
+        } else {
+            let manager = entry.waiter.unwrap_or_default().to_owned();
+            self.line.push(Waiter { manager, value: entry.value.to_owned(), seen: now });
         }
     }
 

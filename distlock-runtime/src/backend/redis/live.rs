@@ -167,10 +167,10 @@ impl Live {
                 pipeline
             })
         };
-        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(&self.site, name, entry)), left()).await;
+        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry)), left()).await;
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
             // None of ours does harm twice, so all are sent again.
-            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(&self.site, name, entry)), left()).await;
+            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), left()).await;
         }
         match answers {
             Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
@@ -190,10 +190,10 @@ impl Live {
     /// `SCRIPT FLUSH`.
     async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
         let (name, begin) = (self.name(entry.key), Time::now());
-        let mut answer = self.send(&lua.by_hash(&self.site, &name, &entry), entry.timeout).await;
+        let mut answer = self.send(&lua.by_hash(&name, &entry), entry.timeout).await;
         if answer.as_ref().is_err_and(is_noscript) {
             let entry = entry.since(begin);
-            answer = self.send(&lua.by_source(&self.site, &name, &entry), entry.timeout).await;
+            answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
         }
         answer.map_err(|error| self.explain(error))
     }

@@ -2,46 +2,57 @@ use std::sync::OnceLock;
 
 use redis::{Cmd, Script};
 
-use super::live::{Site, millis};
-use crate::backend::{CLAIM, Entry, FORGET, PATIENCE};
+use super::live::millis;
+use crate::backend::{Entry, FORGET};
 
-pub(super) static ACQUIRE: Lua = Lua::new(
-    concat!(include_str!("../../../scripts/parts/fence.lua"), include_str!("../../../scripts/acquire.lua")),
-    &[FENCE],
-    |command, entry, _| {
-        set(command, entry);
-    },
-);
-pub(super) static ACQUIRE_ALL: LuaForAll = LuaForAll {
-    source: concat!(include_str!("../../../scripts/parts/fence.lua"), include_str!("../../../scripts/acquire_all.lua")),
-    hashed: OnceLock::new(),
-};
-pub(super) static WAIT: Lua = Lua::new(
-    concat!(
-        include_str!("../../../scripts/parts/fence.lua"),
-        include_str!("../../../scripts/parts/line.lua"),
-        include_str!("../../../scripts/wait.lua")
-    ),
-    &[FENCE, LINE, SEEN],
-    |command, entry, site| {
-        set(command, entry).arg(entry.waiter.unwrap_or_default());
-        command.arg(millis(PATIENCE)).arg(millis(CLAIM)).arg(millis(FORGET)).arg(&site.channels);
-    },
-);
-pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry, _| {
+pub(super) static ACQUIRE: Lua = Lua::new(include_str!("../../../scripts/acquire.lua"), &[FENCE], |command, entry| {
+    set(command, entry);
+});
+pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
+pub(super) static WAIT: Lua = Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry| {
+    set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET));
+});
+pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry| {
     command.arg(millis(entry.ttl));
 });
-pub(super) static RELEASE: Lua = Lua::new(
-    concat!(include_str!("../../../scripts/parts/line.lua"), include_str!("../../../scripts/release.lua")),
-    &[LINE, SEEN],
-    |command, entry, site| {
-        command.arg(entry.waiter.unwrap_or_default()).arg(millis(PATIENCE)).arg(millis(CLAIM)).arg(&site.channels);
-    },
-);
+pub(super) static RELEASE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry| {
+    command.arg(entry.waiter);
+});
+
+/// What the scripts have in common. A line `-- include <name>` stands for it.
+const PARTS: [(&str, &str); 2] = [
+    ("-- include fence\n", include_str!("../../../scripts/parts/fence.lua")),
+    ("-- include line\n", include_str!("../../../scripts/parts/line.lua")),
+];
 
 const FENCE: &str = ":fence";
 const LINE: &str = ":line";
-const SEEN: &str = ":seen";
+
+/// The text of a script.
+pub(super) struct Source {
+    text: &'static str,
+    /// Put together and hashed once. `redis::Script` could also load the script by itself, but in three round trips, and
+    /// with a right (`SCRIPT LOAD`) that nothing else of ours needs.
+    whole: OnceLock<(String, Script)>,
+}
+
+impl Source {
+    const fn new(text: &'static str) -> Source {
+        Source { text, whole: OnceLock::new() }
+    }
+
+    fn whole(&self) -> &(String, Script) {
+        self.whole.get_or_init(|| {
+            let whole = PARTS.iter().fold(self.text.to_owned(), |text, (mark, part)| text.replace(mark, part));
+            let hashed = Script::new(&whole);
+            (whole, hashed)
+        })
+    }
+
+    fn hash(&self) -> &str {
+        self.whole().1.get_hash()
+    }
+}
 
 /// What a lock is set by: how long it stands, and which fencing tokens it brings.
 fn set<'a>(command: &'a mut Cmd, entry: &Entry<'_>) -> &'a mut Cmd {
@@ -49,42 +60,34 @@ fn set<'a>(command: &'a mut Cmd, entry: &Entry<'_>) -> &'a mut Cmd {
     command.arg(millis(entry.ttl)).arg(count).arg(above)
 }
 
-/// A Lua script of ours. All take the lock's name, then those of helper keys, then our value.
+/// A script on one lock. All take the lock's name, then those of helper keys, then our value.
 pub(super) struct Lua {
-    source: &'static str,
-    /// Hashed once. `redis::Script` could also load the script by itself, but in three round trips, and with a right
-    /// (`SCRIPT LOAD`) that nothing else of ours needs.
-    hashed: OnceLock<Script>,
+    source: Source,
     /// What the names of the helper keys end with.
     helpers: &'static [&'static str],
     /// Adds what follows the value.
-    arguments: fn(&mut Cmd, &Entry<'_>, &Site),
+    arguments: fn(&mut Cmd, &Entry<'_>),
 }
 
 impl Lua {
-    const fn new(
-        source: &'static str,
-        helpers: &'static [&'static str],
-        arguments: fn(&mut Cmd, &Entry<'_>, &Site),
-    ) -> Lua {
-        Lua { source, hashed: OnceLock::new(), helpers, arguments }
+    const fn new(text: &'static str, helpers: &'static [&'static str], arguments: fn(&mut Cmd, &Entry<'_>)) -> Lua {
+        Lua { source: Source::new(text), helpers, arguments }
     }
 
     /// The call by hash, which fails with `NOSCRIPT` where the server does not know the script.
-    pub(super) fn by_hash(&self, site: &Site, name: &str, entry: &Entry<'_>) -> Cmd {
-        let hashed = self.hashed.get_or_init(|| Script::new(self.source));
-        self.command("EVALSHA", hashed.get_hash(), site, name, entry)
+    pub(super) fn by_hash(&self, name: &str, entry: &Entry<'_>) -> Cmd {
+        self.command("EVALSHA", self.source.hash(), name, entry)
     }
 
     /// The call by source, which also makes the script known.
-    pub(super) fn by_source(&self, site: &Site, name: &str, entry: &Entry<'_>) -> Cmd {
-        self.command("EVAL", self.source, site, name, entry)
+    pub(super) fn by_source(&self, name: &str, entry: &Entry<'_>) -> Cmd {
+        self.command("EVAL", &self.source.whole().0, name, entry)
     }
 
-    fn command(&self, kind: &str, script: &str, site: &Site, name: &str, entry: &Entry<'_>) -> Cmd {
+    fn command(&self, kind: &str, script: &str, name: &str, entry: &Entry<'_>) -> Cmd {
         let keys = 1 + self.helpers.len();
-        let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + site.channels.len() + 80;
-        let mut command = Cmd::with_capacity(keys + 12, size);
+        let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + 100;
+        let mut command = Cmd::with_capacity(keys + 9, size);
         command.arg(kind).arg(script).arg(keys).arg(name);
         let mut full = String::with_capacity(name.len() + 6);
         full.push_str(name);
@@ -94,25 +97,19 @@ impl Lua {
             command.arg(&full);
         }
         command.arg(entry.value);
-        (self.arguments)(&mut command, entry, site);
+        (self.arguments)(&mut command, entry);
         command
     }
 }
 
-/// The script that takes several locks at once.
-pub(super) struct LuaForAll {
-    source: &'static str,
-    hashed: OnceLock<Script>,
-}
-
-impl LuaForAll {
+impl Source {
+    /// A call on several locks: their names, those of their fencing tokens, their terms and values.
     pub(super) fn by_hash(&self, names: &[String], entries: &[Entry<'_>]) -> Cmd {
-        let hashed = self.hashed.get_or_init(|| Script::new(self.source));
-        command_for_all("EVALSHA", hashed.get_hash(), names, entries)
+        command_for_all("EVALSHA", self.hash(), names, entries)
     }
 
     pub(super) fn by_source(&self, names: &[String], entries: &[Entry<'_>]) -> Cmd {
-        command_for_all("EVAL", self.source, names, entries)
+        command_for_all("EVAL", &self.whole().0, names, entries)
     }
 }
 
@@ -129,4 +126,23 @@ fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<
         command.arg(entry.value);
     }
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ACQUIRE, ACQUIRE_ALL, RELEASE, WAIT};
+    use crate::backend::{CLAIM, PATIENCE};
+
+    #[test]
+    fn scripts_are_whole() {
+        for source in [&ACQUIRE.source, &ACQUIRE_ALL, &WAIT.source, &RELEASE.source] {
+            assert!(!source.whole().0.contains("-- include"), "{}", source.whole().0);
+        }
+    }
+
+    #[test]
+    fn scripts_and_waiters_have_the_same_patience() {
+        let stated = format!("local PATIENCE, CLAIM = {}, {}\n", PATIENCE.as_millis(), CLAIM.as_millis());
+        assert!(WAIT.source.whole().0.contains(&stated), "{stated}");
+    }
 }

@@ -1,9 +1,0 @@
-use distlock::{LockError, distributed_lock};
-
-#[distributed_lock(keys = ["order:<id>", "user:<id>"])]
-async fn pay(id: u64) -> Result<(), LockError> {
-    let _ = id;
-    Ok(())
-}
-
-fn main() {}

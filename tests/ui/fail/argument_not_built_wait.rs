@@ -1,9 +1,0 @@
-use distlock::{LockError, distributed_lock};
-
-#[distributed_lock(key = "order:<id>", wait = "5s")]
-async fn pay(id: u64) -> Result<(), LockError> {
-    let _ = id;
-    Ok(())
-}
-
-fn main() {}
