@@ -14,18 +14,22 @@
 )]
 #![allow(clippy::cast_precision_loss, reason = "counts of a few thousand are shown as decimals")]
 
+#[path = "shared/server.rs"]
+mod server;
+#[path = "shared/by_hand.rs"]
+mod by_hand;
+
 use std::alloc::System;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use distlock::backend::{Acquired, Attempt, Backend, Entry, MemoryBackend, Released};
 use distlock::{LockError, LockManager, distributed_lock};
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::runtime::Builder;
+
+use self::by_hand::ByHand;
+use self::server::Server;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -36,40 +40,6 @@ const TTL: Duration = Duration::from_secs(30);
 #[distributed_lock(key = "order:<id>", ttl = "30s")]
 async fn locked(id: usize) -> Result<usize, LockError> {
     Ok(id)
-}
-
-/// The two commands by hand: what someone writes who needs nothing but an expiry and a release that compares.
-#[derive(Clone)]
-struct ByHand {
-    connection: MultiplexedConnection,
-    script: String,
-}
-
-impl ByHand {
-    async fn connect(url: &str) -> ByHand {
-        let info = url.into_connection_info().unwrap();
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_tcp_settings(TcpSettings::default().set_nodelay(true)).set_redis_settings(settings);
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(1)));
-        let client = Client::open(info).unwrap();
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
-        let source = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-        let script = redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await.unwrap();
-        ByHand { connection, script }
-    }
-
-    async fn cycle(&mut self, id: usize) {
-        let key = format!("hand:{{order:{id}}}");
-        let token = uuid::Uuid::new_v4().to_string();
-        let mut set = redis::cmd("SET");
-        set.arg(&key).arg(&token).arg("NX").arg("PX").arg(30_000);
-        let granted: bool = set.query_async(&mut self.connection).await.unwrap();
-        assert!(granted);
-        let mut release = redis::cmd("EVALSHA");
-        release.arg(&self.script).arg(1).arg(&key).arg(&token);
-        let freed: u32 = release.query_async(&mut self.connection).await.unwrap();
-        assert_eq!(freed, 1);
-    }
 }
 
 fn main() {
@@ -152,7 +122,7 @@ async fn hand_rounds(tasks: usize, cycles: usize, hand: ByHand) -> Duration {
         let mut hand = hand.clone();
         async move {
             for _ in 0..cycles {
-                hand.cycle(task).await;
+                cycle(&mut hand, task).await;
             }
         }
     })
@@ -184,6 +154,13 @@ async fn timed<F: Future<Output = ()> + Send + 'static>(tasks: usize, task: impl
     begin.elapsed()
 }
 
+async fn cycle(hand: &mut ByHand, id: usize) {
+    let key = format!("hand:{{order:{id}}}");
+    let token = uuid::Uuid::new_v4().to_string();
+    assert!(hand.acquire(&key, &token).await);
+    hand.release(&key, &token).await;
+}
+
 /// Counts on one task. Whatever else the process allocates meanwhile counts too, which is next to nothing.
 async fn allocations(url: &str) {
     const CYCLES: usize = 1_000;
@@ -191,7 +168,7 @@ async fn allocations(url: &str) {
     let locks = LockManager::connect(url).await.expect("the server is there");
     let region = Region::new(ALLOCATOR);
     for _ in 0..CYCLES {
-        hand.cycle(0).await;
+        cycle(&mut hand, 0).await;
     }
     let by_hand = region.change();
     let ours = locks
@@ -211,37 +188,4 @@ async fn allocations(url: &str) {
     println!(
         "allocations a call: {ours:.1} ({our_bytes:.0} bytes) through the attribute, {hand:.1} ({hand_bytes:.0} bytes) by hand"
     );
-}
-
-/// A server for this run, unless there is one already.
-struct Server {
-    url: String,
-    process: Option<Child>,
-}
-
-impl Server {
-    fn start() -> Server {
-        if let Ok(url) = std::env::var("REDIS_URL") {
-            return Server { url, process: None };
-        }
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-        let process = Command::new("redis-server")
-            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server is installed (`cargo xtask needs` does it)");
-        while std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
-            std::thread::yield_now();
-        }
-        Server { url: format!("redis://127.0.0.1:{port}"), process: Some(process) }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.kill().unwrap();
-            process.wait().unwrap();
-        }
-    }
 }
