@@ -11,9 +11,21 @@ use crate::by_hand::{self, ByHand};
 /// What distlock has unless it is set.
 const TTL: Duration = Duration::from_secs(30);
 
-/// Takes the lock through distlock: the one place where it is asked for.
-async fn turn(locks: &LockManager, key: &str, backoff: Backoff) -> LockGuard {
-    locks.lock(key).retry(u32::MAX).backoff(backoff).acquire().await.unwrap()
+/// Takes the lock through distlock, by tries with pauses between them, or in line: the one place where it is asked for.
+async fn turn(locks: &LockManager, key: &str, way: Way) -> LockGuard {
+    let request = locks.lock(key);
+    let request = match way {
+        Way::Retry(backoff) => request.retry(u32::MAX).backoff(backoff),
+        Way::Wait => request.wait(Duration::from_secs(60)),
+    };
+    request.acquire().await.unwrap()
+}
+
+/// How distlock gets a lock that is held.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    Retry(Backoff),
+    Wait,
 }
 
 /// A lock and its setting.
@@ -21,6 +33,7 @@ async fn turn(locks: &LockManager, key: &str, backoff: Backoff) -> LockGuard {
 pub(crate) enum Contender {
     /// Tasks of one process on a mutex in memory.
     Ideal,
+    DistlockWait,
     Distlock,
     DistlockFastest,
     Rslock,
@@ -31,8 +44,9 @@ pub(crate) enum Contender {
 
 impl Contender {
     /// The ideal, which the others are held against, is the first.
-    pub(crate) const ALL: [Contender; 7] = [
+    pub(crate) const ALL: [Contender; 8] = [
         Contender::Ideal,
+        Contender::DistlockWait,
         Contender::Distlock,
         Contender::DistlockFastest,
         Contender::Rslock,
@@ -44,6 +58,7 @@ impl Contender {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Contender::Ideal => "tokio Mutex, no server",
+            Contender::DistlockWait => "distlock wait",
             Contender::Distlock => "distlock retry",
             Contender::DistlockFastest => "distlock retry, 1 ms",
             Contender::Rslock => "rslock",
@@ -56,8 +71,12 @@ impl Contender {
     pub(crate) async fn connect(self, url: &str) -> Lock {
         match self {
             Contender::Ideal => Lock::Mutex(Arc::default()),
-            Contender::Distlock => distlock(url, Backoff::default()).await,
-            Contender::DistlockFastest => distlock(url, Backoff::new(Backoff::MIN, Backoff::MIN).unwrap()).await,
+            Contender::DistlockWait => distlock(url, Way::Wait).await,
+            Contender::Distlock => distlock(url, Way::Retry(Backoff::default())).await,
+            Contender::DistlockFastest => {
+                let shortest = Backoff::new(Backoff::MIN, Backoff::MIN).unwrap();
+                distlock(url, Way::Retry(shortest)).await
+            }
             Contender::Rslock => rslock(rslock::LockManager::new(vec![url])).await,
             Contender::RslockFastest => {
                 let mut locks = rslock::LockManager::from_clients(vec![by_hand::client(url)]);
@@ -72,8 +91,8 @@ impl Contender {
     }
 }
 
-async fn distlock(url: &str, backoff: Backoff) -> Lock {
-    Lock::Distlock(LockManager::connect(url).await.unwrap(), backoff)
+async fn distlock(url: &str, way: Way) -> Lock {
+    Lock::Distlock(LockManager::connect(url).await.unwrap(), way)
 }
 
 /// Takes a lock at once, since rslock connects by its first one, which would be counted.
@@ -87,7 +106,7 @@ async fn rslock(locks: rslock::LockManager) -> Lock {
 #[derive(Clone)]
 pub(crate) enum Lock {
     Mutex(Arc<Mutex<()>>),
-    Distlock(LockManager, Backoff),
+    Distlock(LockManager, Way),
     Rslock(rslock::LockManager),
     /// With the pause between two tries.
     ByHand(ByHand, Duration),
@@ -98,7 +117,7 @@ impl Lock {
     pub(crate) async fn acquire(&self, key: &str) -> Held {
         match self {
             Lock::Mutex(mutex) => Held::Mutex(mutex.clone().lock_owned().await),
-            Lock::Distlock(locks, backoff) => Held::Distlock(turn(locks, key, *backoff).await),
+            Lock::Distlock(locks, way) => Held::Distlock(turn(locks, key, *way).await),
             Lock::Rslock(locks) => Held::Rslock(locks.acquire(key, TTL).await.unwrap()),
             Lock::ByHand(hand, pause) => poll(hand.clone(), key, *pause).await,
         }

@@ -48,7 +48,7 @@ async fn a_token_rises_with_every_acquisition_whatever_became_of_the_last_one() 
     rises(next(&another).await, "at the other manager");
     server.set_for(&fence, "1", LONG).await;
     rises(next(&manager).await, "after a failover that lost the last writes");
-    server.query::<()>(&cmd("SCRIPT").arg("FLUSH")).await.unwrap();
+    server.query::<()>(cmd("SCRIPT").arg("FLUSH")).await.unwrap();
     rises(next(&manager).await, "after SCRIPT FLUSH");
 }
 

@@ -70,7 +70,7 @@ async fn managers_are_served_in_the_order_in_which_they_came() {
     }
     guard.release().await.unwrap();
     all(tasks).await;
-    assert_eq!(*order.lock().unwrap(), Vec::from_iter(0..8));
+    assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
     is_freed(&server, "k").await;
     assert_eq!(server.keys().await, Vec::<String>::new());
 }
@@ -89,7 +89,7 @@ async fn callers_of_one_manager_stand_in_the_server_s_line_as_one_and_are_served
     stand_in_line(&server, "k", 1).await;
     guard.release().await.unwrap();
     all(tasks).await;
-    assert_eq!(*order.lock().unwrap(), Vec::from_iter(0..40));
+    assert_eq!(*order.lock().unwrap(), (0..40).collect::<Vec<_>>());
     is_freed(&server, "k").await;
     assert_eq!(server.keys().await, Vec::<String>::new());
 }
