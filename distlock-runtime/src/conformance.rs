@@ -4,7 +4,9 @@
 //! takes a few seconds, since some rules wait for a lease to end.
 
 // A broken rule is told by a panic, as in any test.
-#![allow(clippy::expect_used, clippy::missing_panics_doc, clippy::panic)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::missing_panics_doc, clippy::panic)]
+
+mod waiting;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -45,6 +47,7 @@ pub async fn check(backend: Arc<dyn Backend>) {
     renewal_extends_nobody_elses_entry(&*backend).await;
     an_entry_expires(&*backend).await;
     batches_are_answered_in_order(&*backend).await;
+    waiting::check(&backend).await;
 
     let locks = LockManager::builder().backend(backend.clone()).owner("conformance").build().await;
     let locks = locks.expect("a manager can be built on the backend");

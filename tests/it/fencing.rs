@@ -1,6 +1,7 @@
 //! Fencing tokens: they rise over every way in which a lock can change hands.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use redis::cmd;
 
 use crate::calls::{Failure, brisk, connect, is_freed, redis_key};
 use crate::harness::eventually::{eventually, soon};
+use crate::harness::process::{Child, emit};
 use crate::harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -132,4 +134,64 @@ async fn the_last_token_is_kept_for_a_day_and_a_garbled_one_is_an_error_that_say
     }
     assert_eq!(server.get(&fence).await.as_deref(), Some("1e300"), "it was left as it is");
     is_freed(&server, "k").await;
+}
+
+/// A role: gets fencing tokens and writes each to a file as the holder, until it is killed.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn fence_in_a_child(arguments: &[&str]) {
+    let [url, log, seed] = arguments[..] else { panic!("{arguments:?}") };
+    let (manager, mut random) = (connect(url).await, fastrand::Rng::with_seed(seed.parse().unwrap()));
+    let file = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
+    emit("works", "");
+    loop {
+        let request = manager.lock("k").ttl(Duration::from_millis(300)).fencing_token(true);
+        let request = match random.u8(0..3) {
+            0 => request.retry(100).backoff(brisk()),
+            _ => request.wait(LONG),
+        };
+        let Ok(guard) = request.acquire().await else { continue };
+        let token = guard.lease().fencing_token().unwrap();
+        if guard.lease().ensure_held().is_ok() {
+            // One write each, which is not mixed with another's.
+            (&file).write_all(format!("{token}\n").as_bytes()).unwrap();
+        }
+        match random.u8(0..20) {
+            // Left to expire, as by a crash.
+            0 => std::mem::forget(guard),
+            1 => drop(guard),
+            _ => drop(guard.release().await),
+        }
+    }
+}
+
+#[tokio::test]
+async fn tokens_rise_over_processes_that_crash_and_let_leases_expire() {
+    let server = Server::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("tokens");
+    let spawn = async |seed: u64| {
+        let arguments = [&*server.url(), log.to_str().unwrap(), &seed.to_string()];
+        let child = Child::spawn("fencing: fence", &arguments).await;
+        child.event("works").await;
+        child
+    };
+    let mut children = Vec::new();
+    for seed in 0..8 {
+        children.push(spawn(seed).await);
+    }
+    let tokens = || -> Vec<u64> {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        text.lines().map(|line| line.parse().unwrap()).collect()
+    };
+    for seed in 8..16 {
+        let before = tokens().len();
+        eventually("some turns", || async { tokens().len() > before + 100 }).await;
+        let victim = usize::try_from(seed % 8).unwrap();
+        children[victim] = spawn(seed).await;
+    }
+    drop(children);
+    let tokens = tokens();
+    assert!(tokens.len() > 800, "{}", tokens.len());
+    let fell = tokens.windows(2).find(|pair| pair[0] >= pair[1]);
+    assert_eq!(fell, None, "tokens fell, of {}", tokens.len());
 }

@@ -1,5 +1,6 @@
 //! Standing in line: order, hand-over, the death of holders and waiters, lost messages, what is left on the server.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use redis::cmd;
 use crate::calls::{Failure, connect, is_freed, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon, within};
 use crate::harness::process::{Child, emit};
+use crate::harness::proxy::{Proxy, Way};
 use crate::harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -363,4 +365,74 @@ async fn a_body_that_waited_is_stopped_when_its_lock_is_taken_away() {
     assert!(server.del(&redis_key("k")).await);
     let outcome = soon("the body to be stopped", second).await.unwrap();
     assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+}
+
+/// Whether the message comes or not, and whether it finds somebody who listens: the subscription is slowed down, so that
+/// hand-overs fall between the first request and the time when it is there.
+#[tokio::test]
+async fn no_hand_over_is_missed_for_long_while_the_subscription_is_on_its_way() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let holder = connect(&server.url()).await;
+    let mut longest = Duration::ZERO;
+    for round in 0..40_u64 {
+        // A manager of its own each time, which subscribes anew.
+        let manager = connect(&proxy.url()).await;
+        proxy.delay(Way::Replies, Duration::from_millis(round % 6));
+        let guard = holder.lock("k").acquire().await.unwrap();
+        let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+        stand_in_line(&server, "k", 1).await;
+        // What is tried out: releases at all points of subscribing.
+        tokio::time::sleep(Duration::from_millis(round / 6)).await;
+        guard.release().await.unwrap();
+        let begin = Instant::now();
+        let guard = soon("the waiter", waiter).await.unwrap().unwrap();
+        longest = longest.max(begin.elapsed());
+        guard.release().await.unwrap();
+        proxy.pass();
+    }
+    assert!(longest < A_GHOST, "{longest:?}");
+}
+
+/// A role: locks many keys once each, and says how large the process is after a tenth of them and at the end.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn lock_many_keys(arguments: &[&str]) {
+    let [url, count] = arguments[..] else { panic!("{arguments:?}") };
+    let (manager, count): (_, u64) = (connect(url).await, count.parse().unwrap());
+    let next = AtomicU64::new(0);
+    let until = |end: u64| {
+        let (manager, next) = (&manager, &next);
+        async move {
+            loop {
+                let key = next.fetch_add(1, Ordering::Relaxed);
+                if key >= end {
+                    return;
+                }
+                let request = manager.lock(format!("many:{key}"));
+                let request = if key % 2 == 0 { request.wait(LONG) } else { request };
+                request.run(async { Ok::<_, Failure>(()) }).await.unwrap();
+            }
+        }
+    };
+    let in_parallel = async |end: u64| {
+        next.store(next.load(Ordering::Relaxed).min(end), Ordering::Relaxed);
+        tokio::join!(until(end), until(end), until(end), until(end), until(end), until(end), until(end), until(end));
+        emit("pages", &std::fs::read_to_string("/proc/self/statm").unwrap());
+    };
+    in_parallel(count / 10).await;
+    next.store(count / 10, Ordering::Relaxed);
+    in_parallel(count).await;
+}
+
+#[tokio::test]
+async fn two_hundred_thousand_keys_leave_nothing_on_the_server_nor_in_the_client() {
+    let server = Server::start().await;
+    let child = Child::spawn("waiting: lock many keys", &[&server.url(), "200000"]).await;
+    let resident = async || {
+        let pages = child.event_within(5 * LONG, "pages").await;
+        pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    let (early, late) = (resident().await, resident().await);
+    assert!(late < early + early / 4, "{early} pages after a tenth of the keys, {late} after all of them");
+    assert_eq!(server.dbsize().await, 0);
 }

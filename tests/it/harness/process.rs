@@ -64,10 +64,16 @@ impl Child {
 
     /// Waits for the next event of this name, past others, and returns the rest of its line.
     pub(crate) async fn event(&self, name: &str) -> String {
+        self.event_within(SOON, name).await
+    }
+
+    /// The same for one that may take longer than [`SOON`].
+    pub(crate) async fn event_within(&self, bound: Duration, name: &str) -> String {
         let what = format!("event `{name}` of child `{}`", self.role);
         let mut events = self.events.lock().await;
         loop {
-            let Some(event) = soon(&what, events.recv()).await else {
+            let event = tokio::time::timeout(bound, events.recv()).await;
+            let Some(event) = event.unwrap_or_else(|_| panic!("after {bound:?}, still waiting for: {what}")) else {
                 panic!("{what}: the child has ended; it printed:\n{}", self.output());
             };
             let (this, rest) = event.split_once(' ').unwrap_or((&event, ""));
