@@ -19,3 +19,4 @@ mod effects;
 mod watch;
 mod properties;
 mod rules_hold;
+mod flaws_are_found;
