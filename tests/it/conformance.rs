@@ -17,5 +17,8 @@ async fn the_redis_backend_keeps_the_rules() {
     let server = Server::start().await;
     let locks = LockManager::connect(&server.url()).await.unwrap();
     conformance::check(locks.backend()).await;
-    assert_eq!(server.keys().await, [""; 0], "the rules leave nothing behind");
+    let mut left = server.keys().await;
+    // What is documented: a lock's last fencing token is kept for a day.
+    left.retain(|key| !key.ends_with(":fence"));
+    assert_eq!(left, [""; 0], "the rules leave nothing behind");
 }

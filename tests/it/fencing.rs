@@ -144,7 +144,8 @@ pub(crate) async fn fence_in_a_child(arguments: &[&str]) {
     let file = std::fs::OpenOptions::new().append(true).create(true).open(log).unwrap();
     emit("works", "");
     loop {
-        let request = manager.lock("k").ttl(Duration::from_millis(300)).fencing_token(true);
+        let expires = random.u8(0..20) == 0;
+        let request = manager.lock("k").ttl(Duration::from_millis(300)).watchdog(!expires).fencing_token(true);
         let request = match random.u8(0..3) {
             0 => request.retry(100).backoff(brisk()),
             _ => request.wait(LONG),
@@ -155,12 +156,10 @@ pub(crate) async fn fence_in_a_child(arguments: &[&str]) {
             // One write each, which is not mixed with another's.
             (&file).write_all(format!("{token}\n").as_bytes()).unwrap();
         }
-        match random.u8(0..20) {
-            // Left to expire, as by a crash.
-            0 => std::mem::forget(guard),
-            1 => drop(guard),
-            _ => drop(guard.release().await),
+        if expires {
+            guard.lease().lost().await;
         }
+        if random.bool() { drop(guard.release().await) } else { drop(guard) }
     }
 }
 

@@ -417,7 +417,7 @@ pub(crate) async fn lock_many_keys(arguments: &[&str]) {
     let in_parallel = async |end: u64| {
         next.store(next.load(Ordering::Relaxed).min(end), Ordering::Relaxed);
         tokio::join!(until(end), until(end), until(end), until(end), until(end), until(end), until(end), until(end));
-        emit("pages", &std::fs::read_to_string("/proc/self/statm").unwrap());
+        emit("pages", std::fs::read_to_string("/proc/self/statm").unwrap());
     };
     in_parallel(count / 10).await;
     next.store(count / 10, Ordering::Relaxed);

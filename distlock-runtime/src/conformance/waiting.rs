@@ -44,7 +44,10 @@ async fn tokens_rise_and_several_are_counted_as_given(backend: &dyn Backend) {
     let second = minted(backend, fenced(Fencing::ONE)).await;
     assert!(second.get() >= first.get() + 10, "{second} after ten from {first} on");
     let again = backend.acquire(fenced(Fencing::ONE), Attempt::Repeated, &mut None).await;
-    assert!(matches!(again, Ok(Acquired::Granted(Some(token))) if token > second), "a repeated attempt mints: {again:?}");
+    assert!(
+        matches!(again, Ok(Acquired::Granted(Some(token))) if token > second),
+        "a repeated attempt mints: {again:?}"
+    );
     release(backend, entry(key, OURS)).await;
     let above = second.get() + 1_000_000_000;
     let third = minted(backend, fenced(Fencing::new(1, above))).await;
@@ -90,8 +93,8 @@ impl Listener for Heard {
 async fn the_first_in_line_gets_a_lock_that_is_released(backend: &Arc<dyn Backend>) {
     let key = "conformance:line";
     let (heard, listens) = (Arc::new(Heard::default()), backend.clone());
-    let hears = heard.clone();
-    let listening = tokio::spawn(async move { listens.listen(A, &*hears).await });
+    let ear = heard.clone();
+    let listening = tokio::spawn(async move { listens.listen(A, &*ear).await });
     tokio::time::timeout(TIMEOUT, heard.1.notified()).await.expect("a backend with a line can be listened to");
     let (ours, theirs) = (entry(key, OURS).with_waiter(A), entry(key, THEIRS).with_waiter(B));
 

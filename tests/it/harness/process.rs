@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::eventually::{SOON, soon};
+use super::eventually::SOON;
 use super::tied;
 use crate::roles;
 
