@@ -46,16 +46,20 @@ use crate::mistakes::Mistakes;
 ///
 /// | argument | value | default | meaning |
 /// |---|---|---|---|
-/// | `key` | template literal, or any expression that is `Display` | required | what is locked |
+/// | `key` | template literal, or any expression that is `Display` | this or `keys` | what is locked |
+/// | `keys` | `["account:<from>", "account:<to>"]`, or an expression that is an `IntoIterator` of what is `Display` | - | several locks, all or none; in one order for everybody, one that is named twice counts once |
 /// | `global` | a flag, without value | - | one lock for all arguments is meant: `key = "nightly-report", global` |
 /// | `ttl` | `"30s"`, `"1m 30s"`, `"500ms"`, or an expression of type `Duration` | the manager's | how long a lease lasts; 100 ms to 24 h |
 /// | `retry` | integer, or an expression of type `u32` | the manager's | tries after the first |
 /// | `backoff` | `"50ms..800ms"`, or an expression of type `Backoff` | the manager's | the first and the longest delay between tries |
+/// | `wait` | duration, as for `ttl` | none | stand in line for the lock, first come first served, for so long at most; 1 ms to 24 h |
 /// | `watchdog` | `true` or `false`, or an expression of type `bool` | `true` | renew the lease while the body runs |
 /// | `max_hold` | duration, as for `ttl` | none | stop renewing, and the body, after so long |
 /// | `on_lost` | `cancel` or `finish` | `cancel` | what happens to the body if the lock is lost |
 /// | `or_else` | closure or function from `LockError` to the return type | - | what to return when the lock is not to be had |
 /// | `lease` | a name | - | binds a `Lease` under that name in the body (in its `async` blocks, if it returns its future) |
+/// | `fencing_token` | a name | - | binds a `FencingToken` under that name in the body, as `lease` does |
+/// | `reentrant` | `true` or `false`, or an expression of type `bool` | `true` | pass under the same lock where the calling task holds it, or fail with `WouldDeadlock` |
 /// | `manager` | an expression of type `LockManager` | the one in scope, else the installed one | which manager to ask |
 /// | `crate` | a path | `::distlock` | where the crate is, if it was renamed or is re-exported |
 ///
@@ -63,7 +67,9 @@ use crate::mistakes::Mistakes;
 /// once, before the body. Only `or_else` comes later, when the parameters have moved into the body: it sees those that
 /// are `Copy`, and no bindings of patterns.
 ///
-/// The names `keys`, `wait`, `fencing_token`, `mode`, `permits` and `reentrant` are kept for what is not built yet.
+/// Of `keys`, each is a template or an expression as for `key`, and each must name a parameter unless `global` is said.
+///
+/// The names `mode` and `permits` are kept for what is not built yet.
 ///
 /// # Key templates
 ///

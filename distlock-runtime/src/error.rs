@@ -52,8 +52,8 @@ pub enum LockError {
         /// The time from the acquisition until now.
         held_for: Duration,
     },
-    /// The calling task itself holds the lock, so that waiting for it would never end. Not returned yet: a nested call for
-    /// the same key is [`Busy`](Self::Busy).
+    /// The calling task itself holds the lock, so that waiting for it would never end: a nested call with
+    /// `reentrant = false`, or a guard that is asked for inside of a body.
     #[non_exhaustive]
     WouldDeadlock {
         /// The key as it was rendered.

@@ -38,6 +38,20 @@ impl FencingToken {
     /// The highest token that there can be.
     pub const MAX: FencingToken = FencingToken(1 << 53);
 
+    /// A Lua script that sets a value in Redis unless a later holder has set it: `EVAL` it, by whatever client you have,
+    /// with two keys and two arguments:
+    ///
+    /// | | |
+    /// |---|---|
+    /// | `KEYS[1]` | the key of the value |
+    /// | `KEYS[2]` | the key where the token is kept that it was set with; with the same `{..}` in a cluster |
+    /// | `ARGV[1]` | the value |
+    /// | `ARGV[2]` | the fencing token |
+    ///
+    /// It returns 1 if the value was set, and 0 if it was set with a higher token before: then give up. One holder may set
+    /// a value several times. The example `fenced_writes` does it with the crate `redis`.
+    pub const REDIS_SET: &str = include_str!("../scripts/fenced_set.lua");
+
     /// Takes a number for a token: one that was stored, or that a backend has minted. Nothing if it is above
     /// [`MAX`](Self::MAX).
     pub const fn new(number: u64) -> Option<FencingToken> {

@@ -194,3 +194,19 @@ async fn tokens_rise_over_processes_that_crash_and_let_leases_expire() {
     let fell = tokens.windows(2).find(|pair| pair[0] >= pair[1]);
     assert_eq!(fell, None, "tokens fell, of {}", tokens.len());
 }
+
+#[tokio::test]
+async fn a_guarded_write_takes_nothing_that_is_older_than_what_is_there() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let (first, second) = (next(&manager).await, next(&manager).await);
+    let set = async |value: &str, token: FencingToken| {
+        let mut call = cmd("EVAL");
+        call.arg(FencingToken::REDIS_SET).arg(2).arg("v").arg("v:fence").arg(value).arg(token.get());
+        server.query::<u8>(&call).await.unwrap() == 1
+    };
+    assert!(set("one", first).await && set("one again", first).await);
+    assert!(set("two", second).await);
+    assert!(!set("late", first).await);
+    assert_eq!(server.get("v").await.as_deref(), Some("two"));
+}
