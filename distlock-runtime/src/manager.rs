@@ -122,6 +122,8 @@ impl fmt::Debug for LockManager {
 
 /// What the clones of a manager share.
 pub(crate) struct Core {
+    /// No two of a process have the same.
+    number: u64,
     backend: Arc<dyn Backend>,
     owner: String,
     defaults: Defaults,
@@ -139,8 +141,10 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(backend: Arc<dyn Backend>, owner: String, defaults: Defaults) -> Core {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let watchdog = Watchdog::start(backend.clone());
         Core {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
             backend,
             owner,
             defaults,
@@ -152,6 +156,10 @@ impl Core {
             ears: Ears::new(),
             highest_fence: AtomicU64::new(0),
         }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(crate) fn owner(&self) -> &str {

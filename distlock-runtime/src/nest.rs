@@ -23,7 +23,8 @@ thread_local! {
 }
 
 struct Body {
-    core: Arc<Core>,
+    /// The manager's number: a reference would be counted by all threads at every poll.
+    manager: u64,
     hold: Arc<Hold>,
     task: Option<task::Id>,
 }
@@ -32,8 +33,8 @@ struct Body {
 pub(crate) struct Polling(());
 
 impl Polling {
-    pub(crate) fn begin(core: &Arc<Core>, hold: &Arc<Hold>) -> Polling {
-        let body = Body { core: core.clone(), hold: hold.clone(), task: task::try_id() };
+    pub(crate) fn begin(core: &Core, hold: &Arc<Hold>) -> Polling {
+        let body = Body { manager: core.number(), hold: hold.clone(), task: task::try_id() };
         // Where the thread is ending, nothing is nested.
         let _ = BODIES.try_with(|bodies| bodies.borrow_mut().push(body));
         Polling(())
@@ -48,21 +49,21 @@ impl Drop for Polling {
 }
 
 /// Whether the calling task holds one of the locks that are asked for.
-pub(crate) fn is_held(core: &Arc<Core>, hold: &Hold) -> bool {
+pub(crate) fn is_held(core: &Core, hold: &Hold) -> bool {
     hold.group().any(|hold| outer(core, hold).is_some())
 }
 
 /// The lock on the same key that the calling task holds.
-pub(crate) fn outer(core: &Arc<Core>, hold: &Hold) -> Option<Arc<Hold>> {
+pub(crate) fn outer(core: &Core, hold: &Hold) -> Option<Arc<Hold>> {
     BODIES.try_with(|bodies| find(&bodies.borrow(), core, hold)).ok().flatten()
 }
 
-fn find(bodies: &[Body], core: &Arc<Core>, asked: &Hold) -> Option<Arc<Hold>> {
+fn find(bodies: &[Body], core: &Core, asked: &Hold) -> Option<Arc<Hold>> {
     if bodies.is_empty() {
         return None;
     }
     let task = task::try_id();
-    let mine = bodies.iter().rev().filter(|body| body.task == task && Arc::ptr_eq(&body.core, core));
+    let mine = bodies.iter().rev().filter(|body| body.task == task && body.manager == core.number());
     let mut held = mine.flat_map(|body| std::iter::once(&body.hold).chain(&*body.hold.others));
     held.find(|held| held.key == asked.key).cloned()
 }

@@ -212,9 +212,27 @@ pub trait Outcome {
     fn is_failure(&self) -> bool;
 }
 
-impl<T, E: From<LockError>> Outcome for Result<T, E> {
+/// The error that such a function returns.
+#[diagnostic::on_unimplemented(
+    message = "a function with `#[distributed_lock]` returns a `LockError` if it does not get its lock, and `{Self}` can't be made of one",
+    label = "its error needs `From<LockError>`",
+    note = "add `impl From<distlock::LockError> for ..` (`#[from]` with thiserror), or say what to return instead, as in `or_else = |error| Err(..)`"
+)]
+pub trait Failure {
+    /// The lock failed.
+    fn lock_failed(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<LockError>> Failure for E {
     fn lock_failed(error: LockError) -> Self {
-        Err(error.into())
+        error.into()
+    }
+}
+
+impl<T, E: Failure> Outcome for Result<T, E> {
+    fn lock_failed(error: LockError) -> Self {
+        Err(E::lock_failed(error))
     }
 
     fn is_failure(&self) -> bool {

@@ -1,6 +1,6 @@
 use std::sync::OnceLock;
 
-use redis::{Cmd, Script};
+use redis::{Cmd, RedisWrite, Script, ToRedisArgs, ToSingleRedisArg};
 
 use super::live::millis;
 use crate::backend::{Entry, FORGET};
@@ -89,12 +89,8 @@ impl Lua {
         let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + 100;
         let mut command = Cmd::with_capacity(keys + 9, size);
         command.arg(kind).arg(script).arg(keys).arg(name);
-        let mut full = String::with_capacity(name.len() + 6);
-        full.push_str(name);
         for helper in self.helpers {
-            full.truncate(name.len());
-            full.push_str(helper);
-            command.arg(&full);
+            command.arg(Helper(name, helper));
         }
         command.arg(entry.value);
         (self.arguments)(&mut command, entry);
@@ -113,11 +109,22 @@ impl Source {
     }
 }
 
+/// The name of a helper key, written into the command as it is.
+struct Helper<'a>(&'a str, &'static str);
+
+impl ToRedisArgs for Helper<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        out.write_arg_fmt(format_args!("{}{}", self.0, self.1));
+    }
+}
+
+impl ToSingleRedisArg for Helper<'_> {}
+
 fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<'_>]) -> Cmd {
     let mut command = redis::cmd(kind);
     command.arg(script).arg(2 * names.len()).arg(names);
     for name in names {
-        command.arg(format!("{name}{FENCE}"));
+        command.arg(Helper(name, FENCE));
     }
     if let Some(first) = entries.first() {
         set(&mut command, first);
