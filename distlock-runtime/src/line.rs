@@ -3,6 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use tokio::runtime::{self, Handle};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::claim::Refusal;
@@ -13,15 +14,19 @@ use crate::watchdog::{Left, Parked};
 
 /// The lines of this process, one for each key that callers wait for: only the first of each stands in the server's line,
 /// for all of them.
+///
+/// Each Tokio runtime has lines of its own: one that is blocked must not keep the callers of others waiting.
 #[derive(Default)]
 pub(crate) struct Lines {
-    by_key: Mutex<HashMap<String, Weak<Line>>>,
+    by_name: Mutex<HashMap<Name, Weak<Line>>>,
 }
+
+type Name = (Option<runtime::Id>, String);
 
 /// The callers of this process that wait for one key, and the one that they wait for.
 pub(crate) struct Line {
     lines: Arc<Lines>,
-    key: String,
+    name: Name,
     seat: Arc<tokio::sync::Mutex<Option<Competitor>>>,
     waiting: AtomicUsize,
     seen: Mutex<Seen>,
@@ -67,11 +72,12 @@ enum Seen {
 impl Lines {
     /// Takes a place behind those who are there.
     pub(crate) fn join(self: &Arc<Self>, key: &str) -> Ticket {
-        let mut lines = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = lines.get(key).and_then(Weak::upgrade);
+        let name = (Handle::try_current().ok().map(|runtime| runtime.id()), key.to_owned());
+        let mut lines = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lines.get(&name).and_then(Weak::upgrade);
         let line = known.unwrap_or_else(|| {
-            let line = Arc::new(Line::new(self.clone(), key.to_owned()));
-            lines.insert(key.to_owned(), Arc::downgrade(&line));
+            let line = Arc::new(Line::new(self.clone(), name.clone()));
+            lines.insert(name, Arc::downgrade(&line));
             line
         });
         drop(lines);
@@ -82,17 +88,17 @@ impl Lines {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        let mut lines = self.lines.by_key.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = self.lines.by_name.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody may have begun a new one.
-        if lines.get(&self.key).is_some_and(|line| line.strong_count() == 0) {
-            lines.remove(&self.key);
+        if lines.get(&self.name).is_some_and(|line| line.strong_count() == 0) {
+            lines.remove(&self.name);
         }
     }
 }
 
 impl Line {
-    fn new(lines: Arc<Lines>, key: String) -> Line {
-        Line { lines, key, seat: Arc::default(), waiting: AtomicUsize::new(0), seen: Mutex::default() }
+    fn new(lines: Arc<Lines>, name: Name) -> Line {
+        Line { lines, name, seat: Arc::default(), waiting: AtomicUsize::new(0), seen: Mutex::default() }
     }
 
     /// How many wait behind the one who stands in the server's line or has the lock.

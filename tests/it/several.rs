@@ -15,6 +15,7 @@ const LONG: Duration = Duration::from_secs(60);
 #[distributed_lock(keys = ["account:<from>", "account:<to>"], lease = lease, wait = "1m")]
 async fn transfer(from: &str, to: &str) -> Result<String, Failure> {
     lease.ensure_held()?;
+    // Long enough for the other one to come.
     tokio::time::sleep(Duration::from_millis(1)).await;
     Ok(format!("{from}->{to}"))
 }

@@ -436,3 +436,27 @@ async fn two_hundred_thousand_keys_leave_nothing_on_the_server_nor_in_the_client
     assert!(late < early + early / 4, "{early} pages after a tenth of the keys, {late} after all of them");
     assert_eq!(server.dbsize().await, 0);
 }
+
+#[tokio::test]
+async fn a_blocked_runtime_keeps_nobody_of_another_one_waiting() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("k").wait(LONG).acquire().await.unwrap();
+    let (blocked, (unblock, wait)) = (manager.clone(), std::sync::mpsc::channel::<()>());
+    let thread = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let waiter = tokio::spawn(blocked.lock("k").wait(LONG).acquire());
+            tokio::task::yield_now().await;
+            wait.recv().unwrap();
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        });
+    });
+    let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    guard.release().await.unwrap();
+    soon("the one that can run", waiter).await.unwrap().unwrap().release().await.unwrap();
+    unblock.send(()).unwrap();
+    soon("the other one", tokio::task::spawn_blocking(move || thread.join().unwrap())).await.unwrap();
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
