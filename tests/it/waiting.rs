@@ -440,20 +440,23 @@ async fn two_hundred_thousand_keys_leave_nothing_on_the_server_nor_in_the_client
 #[tokio::test]
 async fn a_blocked_runtime_keeps_nobody_of_another_one_waiting() {
     let server = Server::start().await;
-    let manager = connect(&server.url()).await;
-    let guard = manager.lock("k").wait(LONG).acquire().await.unwrap();
-    let (blocked, (unblock, wait)) = (manager.clone(), std::sync::mpsc::channel::<()>());
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let (theirs, (unblock, blocked)) = (manager.clone(), std::sync::mpsc::channel::<()>());
+    let (block, is_to_block) = tokio::sync::oneshot::channel::<()>();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let waiter = tokio::spawn(blocked.lock("k").wait(LONG).acquire());
-            tokio::task::yield_now().await;
-            wait.recv().unwrap();
+            let waiter = tokio::spawn(theirs.lock("k").wait(LONG).acquire());
+            is_to_block.await.unwrap();
+            blocked.recv().unwrap();
             waiter.await.unwrap().unwrap().release().await.unwrap();
         });
     });
-    let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
     stand_in_line(&server, "k", 1).await;
+    block.send(()).unwrap();
+    let waiter = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 2).await;
     guard.release().await.unwrap();
     soon("the one that can run", waiter).await.unwrap().unwrap().release().await.unwrap();
     unblock.send(()).unwrap();
