@@ -1,5 +1,6 @@
 //! Judges the key: a template against the parameters that it may name, or any expression.
 
+use proc_macro2::Span;
 use quote::ToTokens;
 use syn::Expr;
 
@@ -57,14 +58,14 @@ pub(crate) fn check(
     if let (Some(global), Some(placeholder)) = (global, varying) {
         mistakes.under(&global.name, not_global(placeholder));
     }
-    Some(Key::Template(resolved(pieces, function)))
+    Some(Key::Template(resolved(pieces, key.name.span(), function)))
 }
 
 /// A template names parameters by their spelling.
-fn resolved(mut pieces: Vec<Piece>, function: &Function) -> Vec<Piece> {
+fn resolved(mut pieces: Vec<Piece>, place: Span, function: &Function) -> Vec<Piece> {
     for piece in &mut pieces {
         if let Piece::Placeholder(placeholder) = piece
-            && let Ok(expr) = syn::parse2(function.resolve(placeholder.expr.to_token_stream()))
+            && let Ok(expr) = syn::parse2(function.resolve(placeholder.expr.to_token_stream(), place))
         {
             placeholder.expr = expr;
         }

@@ -12,6 +12,7 @@ mod returning;
 mod check;
 mod key;
 mod template;
+mod hygiene;
 mod options;
 mod duration;
 mod expand;
