@@ -84,7 +84,7 @@ fn names_parameter(expr: &Expr, function: &Function) -> bool {
     function.names().iter().any(|name| mentions.contains(name)) || mentions.contains("self")
 }
 
-fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
+pub(crate) fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
     pieces.iter().filter_map(|piece| match piece {
         Piece::Placeholder(placeholder) => Some(placeholder),
         Piece::Literal(_) => None,

@@ -16,6 +16,7 @@ mod hygiene;
 mod options;
 mod duration;
 mod expand;
+mod call;
 mod params;
 mod mentions;
 mod erase;

@@ -28,6 +28,10 @@ impl Mentions {
         self.read(&flat(tokens), Place { formats: false, fields: false, bound: &[] });
     }
 
+    pub(crate) fn extend(&mut self, more: Mentions) {
+        self.0.extend(more.0);
+    }
+
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|mention| name.trim_start_matches("r#") == mention)
     }
@@ -186,7 +190,9 @@ fn starts_statement(before: &[TokenTree]) -> bool {
 fn starts_operand(before: &[TokenTree]) -> bool {
     match before {
         [.., equals, greater] if is(equals, '=') && is(greater, '>') => true,
-        [.., TokenTree::Ident(word)] => ["async", "break", "in", "move", "return", "static"].iter().any(|it| word == it),
+        [.., TokenTree::Ident(word)] => {
+            ["async", "break", "in", "move", "return", "static"].iter().any(|it| word == it)
+        }
         [.., TokenTree::Punct(punct)] => !['?', '>'].contains(&punct.as_char()),
         other => other.is_empty(),
     }

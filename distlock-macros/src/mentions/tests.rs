@@ -102,7 +102,9 @@ fn what_is_spelled_like_a_variable_and_is_none_is_not_mentioned() {
             let (id, b) = pair();
             id
         }),
-        quote!('id: loop { break 'id }),
+        quote!('id: loop {
+            break 'id;
+        }),
         quote!(b"{id}"),
         quote!(f(b"{id}", '{', 1)),
     ];
