@@ -14,8 +14,6 @@ pub(crate) struct Param {
     attrs: Vec<Attribute>,
     /// The name that the signature binds: the user's own, or one of ours in place of a pattern.
     ident: Ident,
-    /// The name of ours.
-    ours: Ident,
     pat: Pat,
 }
 
@@ -38,13 +36,13 @@ pub(crate) fn name_all(sig: &mut Signature) -> Vec<Param> {
 
 fn name(position: usize, typed: &mut PatType) -> Param {
     let span = Span::mixed_site().located_at(typed.pat.span());
-    let ours = format_ident!("__distlock_arg{position}", span = span);
-    let ident = named(&typed.pat).unwrap_or(&ours).clone();
+    let ours = || format_ident!("__distlock_arg{position}", span = span);
+    let ident = named(&typed.pat).cloned().unwrap_or_else(ours);
     let attrs = attributes_of_let(&mut typed.attrs);
     let named =
         Pat::Ident(PatIdent { attrs: Vec::new(), by_ref: None, mutability: None, ident: ident.clone(), subpat: None });
     let pat = std::mem::replace(&mut *typed.pat, named);
-    Param { attrs, ident, ours, pat }
+    Param { attrs, ident, pat }
 }
 
 /// The parameters with the patterns that stand in the body for some of the names in the signature.
@@ -90,9 +88,7 @@ fn attributes_of_let(attrs: &mut Vec<Attribute>) -> Vec<Attribute> {
 //     let __distlock_arg3 = __distlock_arg3;
 //     let (from, _) = __distlock_arg3;
 //     let __distlock_arg4 = __distlock_arg4;
-//     #[allow(clippy::used_underscore_binding)]
-//     let __distlock_arg5 = _log;
-//     let (_log,) = (__distlock_arg5,);
+//     let _log = { #[allow(clippy::used_underscore_binding)] _log };
 //
 /// Moves all parameters into the block, in order and whole, as rustc does for every async function. So they are
 /// dropped in the plain function's order, and with the body, before the lock is released.
@@ -107,26 +103,25 @@ pub(crate) fn move_all(sig: &Signature, params: &[Param], mentions: &Mentions) -
 }
 
 fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
-    let Param { attrs, ident, ours, pat } = param;
+    let Param { attrs, ident, pat } = param;
     let attrs = quote!(#(#attrs)*);
     let mixed = Span::mixed_site();
-    if let Some(name) = named(pat)
-        && !is_unused(name)
-    {
+    if let Some(name) = named(pat) {
+        if is_unused(name) {
+            // To clippy, to use such a name is a mistake, and so is a lone `let _name = value`. rustc does both for an async
+            // function. In braces of ours, the value is no concern of clippy's second lint.
+            let value = quote_spanned!(mixed=> { #[allow(clippy::used_underscore_binding)] #ident });
+            return quote_spanned!(mixed=> #attrs let #pat = #value;);
+        }
         let touched = mentions.contains(&name.to_string()).then(|| quote_spanned!(mixed=> #attrs let _ = &#name;));
         return quote_spanned!(mixed=> #attrs let #pat = #ident; #touched);
     }
     // What a pattern leaves unbound must move, too.
     let mutable = borrows_mutably(pat).then(|| quote_spanned!(mixed=> mut));
-    let allowed = (ident != ours).then(|| quote_spanned!(mixed=> #[allow(clippy::used_underscore_binding)]));
-    let whole = quote_spanned!(mixed=> #attrs #allowed let #mutable #ours = #ident;);
+    let whole = quote_spanned!(mixed=> #attrs let #mutable #ident = #ident;);
     let bound = match pat {
         Pat::Wild(_) => None,
-        // To clippy, a lone `let _name = value` is a mistake. rustc writes it for an async function, but nobody else may.
-        Pat::Ident(name) if name.by_ref.is_none() && name.subpat.is_none() => {
-            Some(quote_spanned!(mixed=> #attrs let (#pat,) = (#ours,);))
-        }
-        _ => Some(quote_spanned!(mixed=> #attrs let #pat = #ours;)),
+        pat => Some(quote_spanned!(mixed=> #attrs let #pat = #ident;)),
     };
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
