@@ -228,6 +228,8 @@ fn declared(output: &ReturnType, krate: &Path) -> TokenStream {
 /// The names that the arguments use.
 fn all_mentions(spec: &Spec, lower: &[Spec]) -> Mentions {
     let mut mentions = spec.all_mentions();
-    lower.iter().for_each(|spec| mentions.extend(spec.all_mentions()));
+    for spec in lower {
+        mentions.extend(spec.all_mentions());
+    }
     mentions
 }
