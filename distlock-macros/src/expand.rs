@@ -148,7 +148,10 @@ fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec]) -> 
     let Function { sig, body, .. } = function;
     let moves = params::move_all(sig, params, &all_mentions(spec, lower));
     let declared = declared(&sig.output, &spec.krate);
-    let body = last(function, braces(function, two_statements(body)));
+    let block = braces(function, two_statements(body));
+    // A `return` of what has returned would be unreachable.
+    let ended = returning::yields_future(sig) && returning::never_ends(body);
+    let body = if ended { quote_spanned!(Span::mixed_site()=> #block;) } else { last(function, block) };
     let start = sig.asyncness;
     // In braces of our own edition, which drops what is left of the body's last expression before the parameters, as
     // every edition does in the plain function.

@@ -216,7 +216,8 @@ use crate::mistakes::Mistakes;
 /// - Of clippy's lints, `needless_return` does not see that the body's end is the function's; `unused_async` has nothing to
 ///   say, since to wait for a lock the function does need its `async`; `toplevel_ref_arg` does not see a `ref` before a
 ///   parameter; `needless_lifetimes` does not see a lifetime that the return type names; `async_yields_async` speaks where
-///   the returned type is a future and its name does not say so. Parameters that the attribute uses are used.
+///   the returned type is a future and its name does not say so; `shadow_same`, if it is asked for, speaks of every
+///   parameter. Parameters that the attribute uses are used.
 /// - `unused_assignments` also speaks of a field of `mut self` that is set and not read again, even by a `Drop`.
 /// - In a function that returns its future, clippy does not see `manual_async_fn`, `needless_pass_by_value` and
 ///   `missing_errors_doc`; `#[track_caller]` reaches the statements before the future only where that is an `impl Future`;

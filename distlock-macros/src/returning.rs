@@ -61,6 +61,22 @@ pub(crate) fn yields_future(sig: &Signature) -> bool {
     }
 }
 
+/// Whether the statements plainly don't get to their end.
+pub(crate) fn never_ends(body: &TokenStream) -> bool {
+    let stmts = Block::parse_within.parse2(body.clone()).unwrap_or_default();
+    let panics = |path: &Path| {
+        let names = ["panic", "todo", "unimplemented", "unreachable"];
+        path.segments.last().is_some_and(|last| names.iter().any(|name| last.ident == name))
+    };
+    match stmts.last() {
+        Some(Stmt::Expr(Expr::Return(_), _)) => true,
+        Some(Stmt::Expr(Expr::Loop(endless), _)) => !endless.body.to_token_stream().to_string().contains("break"),
+        Some(Stmt::Expr(Expr::Macro(called), _)) => panics(&called.mac.path),
+        Some(Stmt::Macro(called)) => panics(&called.mac.path),
+        _ => false,
+    }
+}
+
 fn future(ty: &Type) -> Option<(Shape, &Type)> {
     match ty {
         Type::Group(group) => future(&group.elem),

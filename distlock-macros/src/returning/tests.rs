@@ -2,7 +2,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::Signature;
 
-use super::{Shape, bind_lease, hidden_patterns, output, yields_future};
+use super::{Shape, bind_lease, hidden_patterns, never_ends, output, yields_future};
 
 fn shown(sig: TokenStream) -> syn::Result<Option<(Shape, String)>> {
     let sig: Signature = syn::parse2(sig)?;
@@ -134,4 +134,34 @@ fn an_output_that_is_a_future_is_known() -> syn::Result<()> {
         );
     }
     Ok(())
+}
+
+#[test]
+fn a_body_that_returns_or_panics_never_ends() {
+    let ends = [
+        quote!(a),
+        quote!(return a; b),
+        quote!(loop {
+            break a;
+        }),
+        quote!(f!();),
+        quote!(if a {
+            return b;
+        }),
+    ];
+    for body in ends {
+        assert!(!never_ends(&body), "`{body}`");
+    }
+    let never = [
+        quote!(a; return b;),
+        quote!(return b),
+        quote!(panic!("a")),
+        quote!(std::todo!();),
+        quote!(loop {
+            a;
+        }),
+    ];
+    for body in never {
+        assert!(never_ends(&body), "`{body}`");
+    }
 }

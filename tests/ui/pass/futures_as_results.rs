@@ -44,8 +44,18 @@ async fn made(id: u64) -> Ready<u64> {
     ready(id)
 }
 
+#[distributed_lock(key = "returned:<id>", or_else = |_| ready(0))]
+async fn returned(id: u64) -> Ready<u64> {
+    ready(()).await;
+    loop {
+        if id > 0 {
+            return ready(id);
+        }
+    }
+}
+
 fn send<T: Send>(_: T) {}
 
 fn main() {
-    send((task(1), boxed(1), aliased(1), opaque(1), made(1)));
+    send((task(1), boxed(1), aliased(1), opaque(1), made(1), returned(1)));
 }
