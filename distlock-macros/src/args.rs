@@ -104,7 +104,8 @@ impl Args {
             let message = format!("arguments have names here; write `key = {shown}`");
             return Err(Error::new_spanned(value, message));
         }
-        let name = input.call(Ident::parse_any)?;
+        // A raw spelling is of the same name.
+        let name = input.call(Ident::parse_any)?.unraw();
         let read = self.read_named(&name, input);
         if read.is_err() {
             self.spoil(&name);
@@ -172,7 +173,15 @@ fn value(name: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
     if input.is_empty() || input.peek(Token![,]) {
         return Err(Error::new_spanned(name, message));
     }
-    Expr::parse(input)
+    Expr::parse(input).map(handed_on)
+}
+
+/// The value without the group that a `macro_rules!` puts around what it hands on, as in `crate = $path`.
+fn handed_on(value: Expr) -> Expr {
+    match value {
+        Expr::Group(group) => handed_on(*group.expr),
+        value => value,
+    }
 }
 
 fn flag(name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
@@ -198,7 +207,8 @@ fn skip_argument(input: ParseStream<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use quote::quote;
+    use proc_macro2::{Delimiter, Group, TokenTree};
+    use quote::{ToTokens, quote};
 
     use super::{Args, Slot};
 
@@ -234,6 +244,28 @@ mod tests {
                 "`global` has no value; write `global` alone, or leave it out",
             ]
         );
+    }
+
+    #[test]
+    fn a_name_in_raw_spelling_is_the_name() {
+        let args = Args::read(quote!(r#key = "a", r#global));
+        assert!(matches!((&args.key, &args.global), (Slot::Filled(_), Slot::Filled(_))));
+        assert_eq!(messages(quote!(r#key = "a", key = "b")), ["`key` is given twice; keep one of them"]);
+        assert_eq!(messages(quote!(r#retry)), ["`retry` needs a value, as in `retry = 3`"]);
+    }
+
+    #[test]
+    fn a_value_may_come_through_macros() -> syn::Result<()> {
+        let grouped = |tokens| TokenTree::from(Group::new(Delimiter::None, tokens));
+        let path = grouped(quote!(my::distlock));
+        let again = grouped(path.clone().into());
+        for value in [path, again] {
+            let args = Args::read(quote!(crate = #value));
+            let krate = args.krate.given().map(|given| given.value.to_token_stream().to_string());
+            assert_eq!(krate.as_deref(), Some("my :: distlock"));
+            args.mistakes.or(())?;
+        }
+        Ok(())
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Judges the arguments: what is a literal is checked here, what is an expression is left to the compiler.
 
+use quote::ToTokens;
 use syn::{Error, Expr, Ident, Lit, Path, parse_quote};
 
 use crate::args::{Args, Given, Slot};
 use crate::duration::millis;
 use crate::function::Function;
-use crate::key::{self, Keys};
+use crate::key::{self, Key, Keys};
+use crate::mentions::Mentions;
 use crate::mistakes::Mistakes;
 use crate::names::example;
 use crate::options::{self, Literal, Value, option};
@@ -21,6 +23,38 @@ pub(crate) struct Spec {
     pub(crate) lease: Option<Ident>,
     pub(crate) fencing_token: Option<Ident>,
     pub(crate) or_else: Option<Expr>,
+}
+
+impl Spec {
+    /// The names that are used before the body runs.
+    pub(crate) fn mentions(&self) -> Mentions {
+        let mut mentions = Mentions::default();
+        mentions.add(self.manager.to_token_stream());
+        if let Keys::Expression(keys) = &self.keys {
+            mentions.add(keys.to_token_stream());
+        }
+        for key in self.keys.each() {
+            match key {
+                Key::Expression(expr) => mentions.add(expr.to_token_stream()),
+                Key::Template(pieces) => {
+                    key::placeholders(pieces).for_each(|placeholder| mentions.add(placeholder.expr.to_token_stream()));
+                }
+            }
+        }
+        for (_, value) in &self.options {
+            if let Value::Expression(expr) = value {
+                mentions.add(expr.to_token_stream());
+            }
+        }
+        mentions
+    }
+
+    /// The names that its arguments use.
+    pub(crate) fn all_mentions(&self) -> Mentions {
+        let mut mentions = self.mentions();
+        mentions.add(self.or_else.to_token_stream());
+        mentions
+    }
 }
 
 pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {

@@ -1,6 +1,6 @@
 //! The annotated item: an async function, or one that returns a future, or the reason why it can't be locked.
 
-use proc_macro2::{Group, Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, TokenStreamExt};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -8,6 +8,7 @@ use syn::{
     AttrStyle, Attribute, Error, FnArg, LitStr, Meta, Pat, ReturnType, Signature, Token, Visibility, braced, token,
 };
 
+use crate::hygiene;
 use crate::params;
 use crate::returning::{self, Shape};
 
@@ -98,11 +99,11 @@ impl Function {
         kept.flat_map(params::certain_bindings).filter(|binding| binding == name).count() > 1
     }
 
-    /// Makes words mean the parameters of the same names, also if the one comes out of a macro and the other does not.
-    pub(crate) fn resolve(&self, tokens: TokenStream) -> TokenStream {
+    /// Makes words mean the parameters of the same names. Within an expression, they stand in `place`.
+    pub(crate) fn resolve(&self, tokens: TokenStream, place: Span) -> TokenStream {
         let mut names: Vec<Ident> = self.bindings().collect();
         names.extend(self.sig.receiver().map(|receiver| Ident::new("self", receiver.self_token.span)));
-        resolve(tokens, &names)
+        hygiene::resolved(tokens, &names, place)
     }
 
     pub(crate) fn has_params(&self) -> bool {
@@ -118,24 +119,6 @@ impl Function {
     pub(crate) fn name(&self) -> Ident {
         self.sig.ident.unraw()
     }
-}
-
-fn resolve(tokens: TokenStream, names: &[Ident]) -> TokenStream {
-    let resolved = tokens.into_iter().map(|token| match token {
-        TokenTree::Ident(mut ident) => {
-            if let Some(name) = names.iter().find(|name| **name == ident) {
-                ident.set_span(ident.span().resolved_at(name.span()));
-            }
-            ident.into()
-        }
-        TokenTree::Group(group) => {
-            let mut new = Group::new(group.delimiter(), resolve(group.stream(), names));
-            new.set_span(group.span());
-            new.into()
-        }
-        token => token,
-    });
-    resolved.collect()
 }
 
 /// Inside the body it would be an attribute of an inner block, where none may be.

@@ -1,5 +1,6 @@
 //! Judges the key: a template against the parameters that it may name, or any expression.
 
+use proc_macro2::Span;
 use quote::ToTokens;
 use syn::Expr;
 
@@ -59,8 +60,8 @@ pub(crate) fn check(
             mistakes.under(&keys.name, "`key` and `keys` exclude each other; name all keys in `keys`");
             None
         }
-        (Some(key), None) => check_one(key.value, global, true, function, mistakes).map(Keys::One),
-        (None, Some(keys)) => check_all(keys.value, global, function, mistakes),
+        (Some(key), None) => check_one(key, global, function, mistakes).map(Keys::One),
+        (None, Some(keys)) => check_all(keys, global, function, mistakes),
         (None, None) if missing => {
             let example = example("key");
             mistakes.missing(format!("`key` is missing: say what is locked, as in `key = {example}`"));
@@ -70,7 +71,12 @@ pub(crate) fn check(
     }
 }
 
-fn check_all(keys: Expr, global: Option<&Given<()>>, function: &Function, mistakes: &mut Mistakes) -> Option<Keys> {
+fn check_all(
+    Given { name, value: keys }: Given<Expr>,
+    global: Option<&Given<()>>,
+    function: &Function,
+    mistakes: &mut Mistakes,
+) -> Option<Keys> {
     match keys {
         Expr::Array(list) if list.elems.is_empty() => {
             mistakes.under(
@@ -80,7 +86,10 @@ fn check_all(keys: Expr, global: Option<&Given<()>>, function: &Function, mistak
             None
         }
         Expr::Array(list) => {
-            let keys = list.elems.into_iter().map(|key| check_one(key, global, false, function, mistakes));
+            let keys = list
+                .elems
+                .into_iter()
+                .map(|key| check_one(Given { name: name.clone(), value: key }, global, function, mistakes));
             // All are looked at, so that all mistakes are found.
             let keys: Vec<Option<Key>> = keys.collect();
             keys.into_iter().collect::<Option<_>>().map(Keys::Listed)
@@ -102,11 +111,11 @@ fn one_for_all_by_expression(key: &Expr, global: Option<&Given<()>>, function: &
     }
 }
 
-/// Judges a key. One that is alone must not both vary and be global; of several, each may be either.
+/// Judges a key under the argument `name`. One that is alone must not both vary and be global; of several, each may be
+/// either.
 fn check_one(
-    key: Expr,
+    Given { name, value: key }: Given<Expr>,
     global: Option<&Given<()>>,
-    alone: bool,
     function: &Function,
     mistakes: &mut Mistakes,
 ) -> Option<Key> {
@@ -131,17 +140,17 @@ fn check_one(
         mistakes.under(text, problem);
     }
     let varying = placeholders(&pieces).find(|placeholder| varies(placeholder, function));
-    if let (Some(global), Some(placeholder), true) = (global, varying, alone) {
+    if let (Some(global), Some(placeholder), true) = (global, varying, name == "key") {
         mistakes.under(&global.name, not_global(placeholder));
     }
-    Some(Key::Template(resolved(pieces, function)))
+    Some(Key::Template(resolved(pieces, name.span(), function)))
 }
 
 /// A template names parameters by their spelling.
-fn resolved(mut pieces: Vec<Piece>, function: &Function) -> Vec<Piece> {
+fn resolved(mut pieces: Vec<Piece>, place: Span, function: &Function) -> Vec<Piece> {
     for piece in &mut pieces {
         if let Piece::Placeholder(placeholder) = piece
-            && let Ok(expr) = syn::parse2(function.resolve(placeholder.expr.to_token_stream()))
+            && let Ok(expr) = syn::parse2(function.resolve(placeholder.expr.to_token_stream(), place))
         {
             placeholder.expr = expr;
         }
@@ -160,7 +169,7 @@ fn names_parameter(expr: &Expr, function: &Function) -> bool {
     function.names().iter().any(|name| mentions.contains(name)) || mentions.contains("self")
 }
 
-fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
+pub(crate) fn placeholders(pieces: &[Piece]) -> impl Iterator<Item = &Placeholder> {
     pieces.iter().filter_map(|piece| match piece {
         Piece::Placeholder(placeholder) => Some(placeholder),
         Piece::Literal(_) => None,

@@ -12,9 +12,11 @@ mod returning;
 mod check;
 mod key;
 mod template;
+mod hygiene;
 mod options;
 mod duration;
 mod expand;
+mod call;
 mod params;
 mod mentions;
 mod erase;
@@ -64,8 +66,8 @@ use crate::mistakes::Mistakes;
 /// | `crate` | a path | `::distlock` | where the crate is, if it was renamed or is re-exported |
 ///
 /// Literals are checked while compiling. Anything else is an expression, which sees the parameters and is evaluated
-/// once, before the body. Only `or_else` comes later, when the parameters have moved into the body: it sees those that
-/// are `Copy`, and no bindings of patterns.
+/// once, before the body. Only `or_else` comes later, when the parameters have moved into the body: of what the body has
+/// moved it sees what is `Copy`, as shared references are, and no bindings of patterns.
 ///
 /// Of `keys`, each is a template or an expression as for `key`, and each must name a parameter unless `global` is said.
 ///
@@ -87,29 +89,31 @@ use crate::mistakes::Mistakes;
 /// format, unless the whole is an expression with it.
 ///
 /// Between two placeholders must stand something, or `<a><b>` would be the same key for `1`, `23` and `12`, `3`. A
-/// key that names no parameter, on a function that has some, needs `global`; that holds for expressions, too.
+/// key that names no parameter, on a function that has some, needs `global`. That holds for expressions, too, in which a
+/// text names one only inside of a macro: `format!("order:{id}")` does, `"order:{id}".to_owned()` does not.
 ///
 /// # Expansion
 ///
-/// The signature stays, but for patterns, which get a name. With `distlock` for `::distlock::__private`, the function
+/// The signature stays, but for patterns, which get a name (`__distlock_arg0`). With `distlock` for `::distlock::__private`, the function
 /// above becomes
 ///
 /// ```text
 /// async fn pay(id: u64, amount: Cents) -> Result<Receipt, OrderError> {
-///     let call = distlock::Call::new(
+///     let __distlock_key = distlock::KeyBuilder::new()
+///         .literal("order:")
+///         .last_value("id", distlock::format_args!("{}", id))
+///         .finish();
+///     let __distlock_call = distlock::Call::new(
 ///         distlock::manager(),
-///         distlock::KeyBuilder::new()
-///             .literal("order:")
-///             .last_value("id", distlock::format_args!("{}", id))
-///             .finish(),
+///         __distlock_key,
 ///         const { distlock::Options::new().ttl(distlock::Duration::from_millis(30000)).retry(3) },
 ///         distlock::concat!(distlock::module_path!(), "::", "pay"),
 ///     );
 ///     distlock::run(
-///         call,
+///         __distlock_call,
 ///         async move {
-///             if let distlock::Option::Some(ret) = distlock::Option::None::<Result<Receipt, OrderError>> {
-///                 return ret;         // never reached; tells the compiler the type that was declared
+///             if let distlock::Option::Some(__distlock_return) = distlock::Option::None::<Result<Receipt, OrderError>> {
+///                 return __distlock_return;   // never reached; tells the compiler the type that was declared
 ///             }
 ///             let id = id;            // every parameter is moved into the body, and so dropped before the release
 ///             let _ = &id;            // used by the key, and so not unused
@@ -151,16 +155,16 @@ use crate::mistakes::Mistakes;
 ///
 /// ```text
 /// fn pay(id: u64) -> impl Future<Output = Result<Receipt, OrderError>> + Send {
-///     let mut call = distlock::Call::later(..);
-///     let __lease0 = call.later_lease();
+///     let mut __distlock_call = distlock::Call::later(..);
+///     let __distlock_lease0 = __distlock_call.later_lease();
 ///     distlock::run(
-///         call,
+///         __distlock_call,
 ///         distlock::begin(move || {       // called at once; a `return` in it does not get past the lock
 ///             let mut id = id;
 ///             {
 ///                 id += 1;
 ///                 async move {
-///                     let lease = __lease0.get();
+///                     let lease = __distlock_lease0.get();
 ///                     charge(id, &lease).await
 ///                 }
 ///             }
@@ -191,25 +195,39 @@ use crate::mistakes::Mistakes;
 /// first one expands all of them. It knows the others by the name `distributed_lock`: one that is imported under another
 /// name, or added by `#[cfg_attr]`, is an attribute like any other, and so around the lock when it stands below.
 ///
+/// An attribute below this one sees `__distlock_arg0` in place of a pattern. If it names what the pattern binds, as
+/// `#[instrument(fields(n = %from))]` does with `(from, to): (u64, u64)`, it belongs above.
+///
 /// # Like the plain function
 ///
 /// In all else the function is the one without the attribute. The compiler infers the same types, and its errors and
 /// lints stand at the same tokens; `file!`, `line!` and panics are where they were written; the future is `Send` when
-/// the plain one is; the arguments are dropped in the same order, all of them before the release is sent. What can't be
-/// so:
+/// the plain one is; the arguments are dropped in the same order, all of them before the release is sent.
 ///
-/// - The returned value waits for the release, so for the future to be `Send` it must be `Send`, too.
+/// # Known limits
+///
+/// What can't be as in the plain function:
+///
+/// - The returned value waits for the release, so for the future to be `Send` it must be `Send`, too. Meanwhile it is kept
+///   in the future, which grows by its size.
 /// - The future grows by about 1 KB, whatever its body holds. But each parameter is moved once more, and takes up its
 ///   size once more; twice, if the key or another argument of the attribute uses it.
-/// - `clippy::needless_return` does not see that the body's end is the function's. `clippy::unused_async` has nothing to say, since to wait for a lock the function does need its `async`. Parameters
-///   that the attribute uses are used. `clippy::toplevel_ref_arg` does not see a `ref` before a parameter.
+/// - The future is neither `Sync` nor `Unpin` nor `RefUnwindSafe`, even if the plain one is.
+/// - A chain of more than ten locked functions that await each other needs `#![recursion_limit = "256"]`.
+/// - Where the return type is a bare `impl Fn(..)`, the closure that is returned needs the types of its arguments written.
+/// - An error about a return type that can't be may be repeated. An error about `?` calls the body an async block, and the
+///   path of an item inside the body, as `type_name` shows it, has another `{closure#0}`.
+/// - What the compiler offers for a value that a placeholder moves or borrows is to be written into the placeholder, even
+///   if it is shown elsewhere in the attribute: a literal has no places inside.
+/// - Of clippy's lints, `needless_return` does not see that the body's end is the function's; `unused_async` has nothing to
+///   say, since to wait for a lock the function does need its `async`; `toplevel_ref_arg` does not see a `ref` before a
+///   parameter; `needless_lifetimes` does not see a lifetime that the return type names; `async_yields_async` speaks where
+///   the returned type is a future and its name does not say so; `shadow_same`, if it is asked for, speaks of every
+///   parameter. Parameters that the attribute uses are used.
 /// - `unused_assignments` also speaks of a field of `mut self` that is set and not read again, even by a `Drop`.
-/// - The future is neither `Sync` nor `Unpin` nor `UnwindSafe`, even if the plain one is.
-/// - In a function that returns its future, `#[track_caller]` does not reach the statements before the future, a lease can
-///   be used in an async block once (not in a loop or in a closure that is called again), and clippy does not see
-///   `manual_async_fn`, `needless_pass_by_value` and `missing_errors_doc`.
-/// - An error about `?` calls the body an async block, and the path of an item inside the body, as `type_name` shows
-///   it, has another `{closure#0}`.
+/// - In a function that returns its future, clippy does not see `manual_async_fn`, `needless_pass_by_value` and
+///   `missing_errors_doc`; `#[track_caller]` reaches the statements before the future only where that is an `impl Future`;
+///   the lease can't be used in an async closure there, and in a closure that the future keeps only if that is `move`.
 ///
 /// # Errors
 ///
@@ -218,8 +236,8 @@ use crate::mistakes::Mistakes;
 /// placeholder that is empty, unbalanced or names no parameter. The function itself stays, so that its callers raise no
 /// further errors.
 ///
-/// Only an `async fn` with a body, or a function that returns its future, can be locked. A function whose return type can't hold a `LockError` gets one error
-/// under that type, which names both ways out.
+/// Only an `async fn` with a body, or a function that returns its future, can be locked. A function whose return type
+/// can't hold a `LockError` gets one error under that type, which names both ways out.
 #[proc_macro_attribute]
 pub fn distributed_lock(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
     attribute(args.into(), item.into()).into()

@@ -1,7 +1,7 @@
 //! The parameters, and how they get into the locked body.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Attribute, FnArg, Pat, PatIdent, PatType, Signature, Type};
 
@@ -18,10 +18,10 @@ pub(crate) struct Param {
 }
 
 // Input:
-//     (&mut self, id: u64, mut total: Cents, (from, _): Pair, _: Audit)
+//     (&mut self, id: u64, mut total: Cents, (from, _): Pair, _: Audit, _log: Log)
 //
 // Output:
-//     (&mut self, id: u64, total: Cents, __arg3: Pair, __arg4: Audit)
+//     (&mut self, id: u64, total: Cents, __distlock_arg3: Pair, __distlock_arg4: Audit, _log: Log)
 //
 /// Gives every parameter a name to move it by, and returns what each was before.
 pub(crate) fn name_all(sig: &mut Signature) -> Vec<Param> {
@@ -36,8 +36,8 @@ pub(crate) fn name_all(sig: &mut Signature) -> Vec<Param> {
 
 fn name(position: usize, typed: &mut PatType) -> Param {
     let span = Span::mixed_site().located_at(typed.pat.span());
-    let ours = || format_ident!("__arg{position}", span = span);
-    let ident = plain(&typed.pat).cloned().unwrap_or_else(ours);
+    let ours = || format_ident!("__distlock_arg{position}", span = span);
+    let ident = named(&typed.pat).cloned().unwrap_or_else(ours);
     let attrs = attributes_of_let(&mut typed.attrs);
     let named =
         Pat::Ident(PatIdent { attrs: Vec::new(), by_ref: None, mutability: None, ident: ident.clone(), subpat: None });
@@ -55,12 +55,15 @@ pub(crate) fn seen(params: &[Param], hidden: &[(Ident, Pat)]) -> Vec<Param> {
     seen.collect()
 }
 
-/// The name of `id` or `mut id`. A leading `_` says that the name won't be used, which moving it would belie; and
-/// a capital may be a unit struct, which binds nothing.
-fn plain(pat: &Pat) -> Option<&Ident> {
+/// The name of `id`, `mut id` or `_id`. A capital may be a unit struct, which binds nothing.
+fn named(pat: &Pat) -> Option<&Ident> {
     let Pat::Ident(pat) = pat else { return None };
-    let usable = !pat.ident.to_string().starts_with('_') && !is_capital(&pat.ident);
-    (usable && pat.by_ref.is_none() && pat.subpat.is_none()).then_some(&pat.ident)
+    (!is_capital(&pat.ident) && pat.by_ref.is_none() && pat.subpat.is_none()).then_some(&pat.ident)
+}
+
+/// Whether a leading `_` says that the name won't be used.
+fn is_unused(name: &Ident) -> bool {
+    name.to_string().starts_with('_')
 }
 
 /// `#[cfg]` and lint levels hold for the `let` as for the parameter; what `#[expect]` waits for is at the `let` alone.
@@ -75,15 +78,17 @@ fn attributes_of_let(attrs: &mut Vec<Attribute>) -> Vec<Attribute> {
 }
 
 // Input:
-//     async fn pay(&self, id: u64, mut total: Cents, (from, _): Pair)      with `id` in the key
+//     async fn pay(&self, id: u64, mut total: Cents, (from, _): Pair, _: Audit, _log: Log)      with `id` in the key
 //
 // Output:
 //     let _ = &self;
 //     let id = id;
 //     let _ = &id;
 //     let mut total = total;
-//     let __arg3 = __arg3;
-//     let (from, _) = __arg3;
+//     let __distlock_arg3 = __distlock_arg3;
+//     let (from, _) = __distlock_arg3;
+//     let __distlock_arg4 = __distlock_arg4;
+//     let _log = { #[allow(clippy::used_underscore_binding)] _log };
 //
 /// Moves all parameters into the block, in order and whole, as rustc does for every async function. So they are
 /// dropped in the plain function's order, and with the body, before the lock is released.
@@ -100,19 +105,27 @@ pub(crate) fn move_all(sig: &Signature, params: &[Param], mentions: &Mentions) -
 fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     let Param { attrs, ident, pat } = param;
     let attrs = quote!(#(#attrs)*);
-    // What a pattern leaves unbound must move, too.
-    let mutable = borrows_mutably(pat).then(|| quote!(mut));
-    let whole = plain(pat).is_none().then(|| quote!(#attrs let #mutable #ident = #ident;));
-    let bound = match pat {
-        // To clippy, a lone `let _name = value` is a mistake. rustc writes it for an async function, but nobody else may.
-        Pat::Ident(name) if plain(pat).is_none() && name.by_ref.is_none() && name.subpat.is_none() => {
-            quote!(#attrs let (#pat,) = (#ident,);)
+    let mixed = Span::mixed_site();
+    if let Some(name) = named(pat) {
+        if is_unused(name) {
+            // To clippy, to use such a name is a mistake, and so is a lone `let _name = value`. rustc does both for an async
+            // function. In braces of ours, the value is no concern of clippy's second lint.
+            let value = quote_spanned!(mixed=> { #[allow(clippy::used_underscore_binding)] #ident });
+            return quote_spanned!(mixed=> #attrs let #pat = #value;);
         }
-        _ => quote!(#attrs let #pat = #ident;),
+        let touched = mentions.contains(&name.to_string()).then(|| quote_spanned!(mixed=> #attrs let _ = &#name;));
+        return quote_spanned!(mixed=> #attrs let #pat = #ident; #touched);
+    }
+    // What a pattern leaves unbound must move, too.
+    let mutable = borrows_mutably(pat).then(|| quote_spanned!(mixed=> mut));
+    let whole = quote_spanned!(mixed=> #attrs let #mutable #ident = #ident;);
+    let bound = match pat {
+        Pat::Wild(_) => None,
+        pat => Some(quote_spanned!(mixed=> #attrs let #pat = #ident;)),
     };
     let names = bindings(pat);
     let touched = warned_of(&names).filter(|name| mentions.contains(&name.to_string()));
-    quote!(#whole #bound #(#attrs let _ = &#touched;)*)
+    quote_spanned!(mixed=> #whole #bound #(#attrs let _ = &#touched;)*)
 }
 
 /// Whether the pattern has a `ref mut`.
@@ -123,12 +136,12 @@ fn borrows_mutably(pat: &Pat) -> bool {
 }
 
 // Input:
-//     Call::new(manager(), KeyBuilder::new().last_value("from", format_args!("{}", from)).finish(), ..)
+//     { let __distlock_key = KEY; Call::new(manager(), __distlock_key, ..) }
 //
 // Output:
 //     loop {
-//         match __arg3 {
-//             (from, _) if { if true { let _ = &from; break Call::new(..) } false } => loop {},
+//         match __distlock_arg3 {
+//             (from, _) if { if true { let _ = &from; break { .. } } false } => loop {},
 //             _ => {}
 //         }
 //     }
@@ -138,11 +151,10 @@ fn borrows_mutably(pat: &Pat) -> bool {
 /// code unreachable; its arm is never entered. Only patterns that `value` mentions are wrapped around it.
 pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions) -> TokenStream {
     params.iter().rev().fold(value, |value, param| {
-        let names = bindings(&param.pat);
-        let seen = names.iter().any(|name| mentions.contains(&name.to_string()));
-        if plain(&param.pat).is_some() || !seen {
+        if !is_in_view(param, mentions) {
             return value;
         }
+        let names = bindings(&param.pat);
         let ident = &param.ident;
         let touched = warned_of(&names);
         let mut pat = param.pat.clone();
@@ -162,9 +174,18 @@ pub(crate) fn in_view(value: TokenStream, params: &[Param], mentions: &Mentions)
     })
 }
 
+/// Whether `in_view` has anything to do.
+pub(crate) fn are_in_view(params: &[Param], mentions: &Mentions) -> bool {
+    params.iter().any(|param| is_in_view(param, mentions))
+}
+
+fn is_in_view(param: &Param, mentions: &Mentions) -> bool {
+    named(&param.pat).is_none() && bindings(&param.pat).iter().any(|name| mentions.contains(&name.to_string()))
+}
+
 /// Those of the names that the compiler would call unused. The others must not be used behind the user's back.
 pub(crate) fn warned_of(names: &[Ident]) -> impl Iterator<Item = &Ident> {
-    names.iter().filter(|name| !name.to_string().starts_with('_'))
+    names.iter().filter(|name| !is_unused(name))
 }
 
 /// The names that a pattern binds, and those of unqualified constants and unit structs in it, which look the same.

@@ -45,6 +45,38 @@ fn declared(output: &ReturnType) -> Option<&Type> {
     }
 }
 
+/// Whether an async function resolves to what looks like one more future.
+pub(crate) fn yields_future(sig: &Signature) -> bool {
+    let looks = |ty: &Type| ty.to_token_stream().to_string().contains("Fut");
+    match (sig.asyncness, output(sig).map(bare)) {
+        (Some(_), Some(ty @ Type::ImplTrait(_))) => looks(ty),
+        (Some(_), Some(ty @ Type::Path(path))) => path.path.segments.last().is_some_and(|last| {
+            let name = last.ident.to_string();
+            name.contains("Fut")
+                || name == "JoinHandle"
+                || name == "Ready"
+                || (["Box", "Pin"].contains(&&*name) && looks(ty))
+        }),
+        _ => false,
+    }
+}
+
+/// Whether the statements plainly don't get to their end.
+pub(crate) fn never_ends(body: &TokenStream) -> bool {
+    let stmts = Block::parse_within.parse2(body.clone()).unwrap_or_default();
+    let panics = |path: &Path| {
+        let names = ["panic", "todo", "unimplemented", "unreachable"];
+        path.segments.last().is_some_and(|last| names.iter().any(|name| last.ident == name))
+    };
+    match stmts.last() {
+        Some(Stmt::Expr(Expr::Return(_), _)) => true,
+        Some(Stmt::Expr(Expr::Loop(endless), _)) => !endless.body.to_token_stream().to_string().contains("break"),
+        Some(Stmt::Expr(Expr::Macro(called), _)) => panics(&called.mac.path),
+        Some(Stmt::Macro(called)) => panics(&called.mac.path),
+        _ => false,
+    }
+}
+
 fn future(ty: &Type) -> Option<(Shape, &Type)> {
     match ty {
         Type::Group(group) => future(&group.elem),
@@ -190,8 +222,8 @@ fn binding_of<'a>(stmt: &'a Stmt, name: &Ident) -> Option<&'a Local> {
 // Output:
 //     self.count += 1;
 //     Box::pin(({
-//         let __lease0 = __lease0.again();
-//         async move { let lease = __lease0.get(); lease.ensure_held() }
+//         let __distlock_lease0 = __distlock_lease0.again();
+//         async move { let lease = __distlock_lease0.get(); lease.ensure_held() }
 //     }))
 //
 /// Binds the lease in each async block that mentions it, and returns what the blocks get it from. The function is called
@@ -211,7 +243,7 @@ pub(crate) fn bind_lease(
             return block.tokens();
         }
         let mixed = Span::mixed_site();
-        let source = format_ident!("__{}{}", lease.unraw(), sources.len(), span = mixed);
+        let source = format_ident!("__distlock_{}{}", lease.unraw(), sources.len(), span = mixed);
         let value = get(&source);
         let bound = block.with(|inner| quote_spanned!(mixed=> let #lease = #value; #inner));
         let bound = quote_spanned!(mixed=> ({ let #source = #source.again(); #bound }));

@@ -5,9 +5,11 @@
 //! end. (`<a > b>` ends too early; `{a > b}` doesn't.) What follows the last single `:` is a format, unless all of it
 //! is an expression without that.
 
-use proc_macro2::{Group, Span, TokenStream, TokenTree};
+use proc_macro2::Span;
 use syn::punctuated::Punctuated;
 use syn::{Expr, LitStr, Token};
+
+use crate::hygiene;
 
 pub(crate) enum Piece {
     Literal(String),
@@ -20,13 +22,13 @@ pub(crate) struct Placeholder {
     /// With its brackets, to be named in a message: the parts of a literal have no spans.
     pub(crate) shown: String,
     pub(crate) expr: Expr,
-    /// `{}`, or `{:04}`, with the span of the template.
+    /// `{}`, or `{:04}`.
     pub(crate) format: LitStr,
 }
 
 /// The pieces, in which no two literals follow each other, and all that is wrong with the template.
 ///
-/// The expressions get the span of the literal, and with it its view of the function's parameters.
+/// The expressions are where the literal is, but a macro's: see [`hygiene`].
 pub(crate) fn parse(template: &str, span: Span) -> (Vec<Piece>, Vec<String>) {
     let mut parser = Parser { rest: template, span, literal: String::new(), pieces: Vec::new(), problems: Vec::new() };
     while let Some(first) = parser.rest.chars().next() {
@@ -102,11 +104,12 @@ impl<'a> Parser<'a> {
                 Err(error) => return Err(no_expression(&shown, &error)),
             },
         };
-        Ok(Placeholder { text: text.to_owned(), shown, expr, format: LitStr::new(&format, self.span) })
+        let format = LitStr::new(&format, Span::mixed_site().located_at(self.span));
+        Ok(Placeholder { text: text.to_owned(), shown, expr, format })
     }
 
     fn expression(&self, text: &str) -> syn::Result<Expr> {
-        match syn::parse2(members(LitStr::new(text, self.span).parse()?, self.span))? {
+        match syn::parse2(hygiene::ours(LitStr::new(text, self.span).parse()?))? {
             // It would name an argument of the format in place of making a value.
             Expr::Assign(_) => Err(syn::Error::new(self.span, "an assignment has no value")),
             expr => Ok(expr),
@@ -144,30 +147,6 @@ impl<'a> Parser<'a> {
     fn problem(&mut self, problem: String) {
         self.problems.push(problem);
     }
-}
-
-/// Marks the names of fields and methods as ours.
-///
-/// For a wrong one rustc would offer to write the right one over its span, and that is the whole literal. It offers
-/// nothing for what a macro wrote. The other names must stay the user's, or they would not see the parameters.
-fn members(tokens: TokenStream, span: Span) -> TokenStream {
-    // Behind two dots is the end of a range.
-    let mut dots = 0;
-    let tokens = tokens.into_iter().map(|mut token| {
-        match &mut token {
-            TokenTree::Group(group) => {
-                let mut marked = Group::new(group.delimiter(), members(group.stream(), span));
-                marked.set_span(group.span());
-                *group = marked;
-            }
-            TokenTree::Ident(name) if dots == 1 => name.set_span(Span::mixed_site().located_at(span)),
-            _ => {}
-        }
-        let is_dot = matches!(&token, TokenTree::Punct(dot) if dot.as_char() == '.');
-        dots = if is_dot { dots + 1 } else { 0 };
-        token
-    });
-    tokens.collect()
 }
 
 fn closing(open: char) -> Option<char> {

@@ -183,19 +183,18 @@ pub fn begin<F: Future>(body: impl FnOnce() -> F) -> F {
 
 /// Runs the body under the call's lock.
 ///
-/// What the return type must satisfy is asked for by [`by_outcome`] alone: a bound here would also be one of the future's
-/// type, and the compiler would complain twice.
-pub fn run<F: Future>(call: Call, body: F, outcome: ByOutcome<F::Output>) -> impl Future<Output = F::Output> {
-    crate::run::run(|| call.prepare(), body, outcome)
+/// What is asked of the return type, or of `or_else`, is asked by [`by_outcome`] or [`or_else`] alone: a bound here would also
+/// be one of the future's type, and the compiler would complain twice.
+pub fn run<F: Future, G>(call: Call, body: F, settling: Settling<F::Output, G>) -> impl Future<Output = F::Output> {
+    crate::run::run(|| call.prepare(), body, settling)
 }
 
-/// Runs the body under the call's lock, with `or_else` for what to return where that fails.
-pub fn run_or_else<R, F, G>(call: Call, body: F, or_else: G) -> impl Future<Output = R>
-where
-    F: Future<Output = R>,
-    G: FnOnce(LockError) -> R,
-{
-    crate::run::run(|| call.prepare(), body, ByClosure(or_else))
+/// Runs the body under the call's lock, with what [`or_else`] puts beside it.
+pub fn run_or_else<F: Future, G>(
+    call: Call,
+    (body, settling): (F, Settling<F::Output, G>),
+) -> impl Future<Output = F::Output> {
+    run(call, body, settling)
 }
 
 /// What a function may return whose lock can fail.
@@ -240,37 +239,47 @@ impl<T, E: Failure> Outcome for Result<T, E> {
     }
 }
 
-/// Settles by what the return type can say.
+/// What `or_else` may be.
+#[diagnostic::on_unimplemented(
+    message = "`or_else` must be a closure of one argument that returns what the function returns",
+    label = "this takes no `LockError`, or returns something else",
+    note = "write `or_else = |error| ..`"
+)]
+pub trait OrElse<R>: FnOnce(LockError) -> R {}
+
+impl<R, G: FnOnce(LockError) -> R> OrElse<R> for G {}
+
+/// What a call returns where its lock fails.
 #[allow(missing_debug_implementations)]
-pub struct ByOutcome<R> {
-    lock_failed: fn(LockError) -> R,
-    is_failure: fn(&R) -> bool,
+pub struct Settling<R, G> {
+    given: G,
+    failed: fn(G, LockError) -> R,
+    lost: fn(G, R, LockError) -> R,
 }
 
 /// The way to settle that a return type brings with it.
-pub fn by_outcome<R: Outcome>() -> ByOutcome<R> {
-    ByOutcome { lock_failed: R::lock_failed, is_failure: R::is_failure }
+pub fn by_outcome<R: Outcome>() -> Settling<R, ()> {
+    let lost = |(), returned: R, error| if returned.is_failure() { returned } else { R::lock_failed(error) };
+    Settling { given: (), failed: |(), error| R::lock_failed(error), lost }
 }
 
-impl<R> Settle<R> for ByOutcome<R> {
+/// The body, and beside it the way to settle by a closure. The compiler looks at the body first, and so knows what the
+/// closure must return before it looks at that.
+pub fn or_else<F: Future, G: OrElse<F::Output>>(body: F, or_else: G) -> (F, Settling<F::Output, G>) {
+    let settling = Settling {
+        given: or_else,
+        failed: |or_else: G, error| or_else(error),
+        lost: |or_else, _, error| or_else(error),
+    };
+    (body, settling)
+}
+
+impl<R, G> Settle<R> for Settling<R, G> {
     fn failed(self, error: LockError) -> R {
-        (self.lock_failed)(error)
+        (self.failed)(self.given, error)
     }
 
     fn lost(self, returned: R, error: LockError) -> R {
-        if (self.is_failure)(&returned) { returned } else { (self.lock_failed)(error) }
-    }
-}
-
-/// Settles by `or_else`.
-struct ByClosure<G>(G);
-
-impl<R, G: FnOnce(LockError) -> R> Settle<R> for ByClosure<G> {
-    fn failed(self, error: LockError) -> R {
-        self.0(error)
-    }
-
-    fn lost(self, _returned: R, error: LockError) -> R {
-        self.0(error)
+        (self.lost)(self.given, returned, error)
     }
 }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::panic::{self, AssertUnwindSafe, UnwindSafe};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use distlock::{LockError, LockManager, distributed_lock};
 
@@ -23,9 +24,19 @@ async fn body<const N: usize>() -> Result<u8, LockError> {
     Ok(bytes.iter().copied().fold(0, u8::wrapping_add))
 }
 
+#[distributed_lock(key = "sized", or_else = Err)]
+async fn body_with_or_else<const N: usize>() -> Result<u8, LockError> {
+    let bytes = std::hint::black_box([1; N]);
+    std::future::ready(()).await;
+    Ok(bytes.iter().copied().fold(0, u8::wrapping_add))
+}
+
 #[test]
 fn a_future_grows_by_the_same_whatever_its_body_holds() {
     let growth = |plain: usize, locked: usize| locked.checked_sub(plain).unwrap();
+    let small = growth(size_of_val(&plain_body::<100>()), size_of_val(&body_with_or_else::<100>()));
+    let large = growth(size_of_val(&plain_body::<10_000>()), size_of_val(&body_with_or_else::<10_000>()));
+    assert!(large.abs_diff(small) < 16, "with `or_else`, it grows by {small} and by {large} bytes");
     let small = growth(size_of_val(&plain_body::<100>()), size_of_val(&body::<100>()));
     let large = growth(size_of_val(&plain_body::<10_000>()), size_of_val(&body::<10_000>()));
     // All but the padding after a body.
@@ -55,6 +66,20 @@ async fn key_with_a_temporary(id: u8) -> Result<u8, LockError> {
     Ok(id)
 }
 
+async fn next(id: u8) -> u8 {
+    std::future::ready(id).await
+}
+
+#[distributed_lock(key = "awaits:{next(id).await}:<id>:{next(id).await + 1}", retry = u32::from(next(id).await))]
+async fn awaits_in_its_arguments(id: u8) -> Result<u8, LockError> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "awaits:{first}:{next(*last).await}", max_hold = Duration::from_secs(next(*last).await.into()))]
+async fn awaits_in_view_of_a_pattern((first, ref last): (u8, u8)) -> Result<u8, LockError> {
+    Ok(first + last)
+}
+
 #[distributed_lock(key = "kept:<id>")]
 async fn not_sent_for_its_body(id: u8) -> Result<u8, LockError> {
     let shared = Rc::new(id);
@@ -80,6 +105,8 @@ fn a_future_is_send_when_the_plain_one_is() {
     is_send(&sent(Cell::new(1), PhantomData));
     is_send(&key_with_a_temporary(1));
     is_send(&sent_if_its_argument_is(1));
+    is_send(&awaits_in_its_arguments(1));
+    is_send(&awaits_in_view_of_a_pattern((1, 2)));
     not_sent_for_its_body(1).is_not_send();
     not_sent_for_its_argument(Rc::new(1)).is_not_send();
     sent_if_its_argument_is(Rc::new(1)).is_not_send();

@@ -8,6 +8,7 @@
 mod scratch;
 mod lints;
 mod errors;
+mod suggestions;
 mod inference;
 mod drops;
 mod futures;

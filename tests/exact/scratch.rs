@@ -47,13 +47,24 @@ impl Scratch {
 
     /// Runs `cargo check` or `cargo clippy`, and returns what is said of each member, in the order of the members.
     pub(crate) fn findings(&self, command: &str) -> Vec<BTreeSet<Finding>> {
+        let messages = self.messages(command);
+        self.members.iter().map(|member| of_member(member, &messages).flat_map(findings).collect()).collect()
+    }
+
+    /// Runs the same, and returns each line that the compiler offers to change, as it is and as it would be.
+    pub(crate) fn edits(&self, command: &str) -> Vec<(String, String)> {
+        let messages = self.messages(command);
+        let of = |member: &String| of_member(member, &messages).flat_map(edits).collect::<Vec<_>>();
+        self.members.iter().flat_map(of).collect()
+    }
+
+    fn messages(&self, command: &str) -> Vec<Value> {
         let members = &self.members;
         write(&self.folder.join("Cargo.toml"), &format!("[workspace]\nresolver = \"3\"\nmembers = {members:?}\n"));
         // So that nothing is looked up or downloaded that isn't there already.
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         write(&self.folder.join("Cargo.lock"), &fs::read_to_string(root.join("Cargo.lock")).unwrap());
-        let messages = self.run(command);
-        members.iter().map(|member| findings_of(member, &messages)).collect()
+        self.run(command)
     }
 
     fn run(&self, command: &str) -> Vec<Value> {
@@ -88,11 +99,11 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-fn findings_of(member: &str, messages: &[Value]) -> BTreeSet<Finding> {
+fn of_member<'a>(member: &str, messages: &'a [Value]) -> impl Iterator<Item = &'a Value> {
     let folder = format!("/{member}/Cargo.toml");
     let compiler = messages.iter().filter(|message| message["reason"] == "compiler-message");
-    let own = compiler.filter(|message| message["manifest_path"].as_str().unwrap().ends_with(&folder));
-    own.flat_map(|message| findings(&message["message"])).collect()
+    let own = compiler.filter(move |message| message["manifest_path"].as_str().unwrap().ends_with(&folder));
+    own.map(|message| &message["message"])
 }
 
 fn findings(message: &Value) -> Vec<Finding> {
@@ -102,6 +113,18 @@ fn findings(message: &Value) -> Vec<Finding> {
     primary
         .map(|span| Finding { line: span["line_start"].as_u64().unwrap(), code: code.to_owned(), tokens: tokens(span) })
         .collect()
+}
+
+fn edits(message: &Value) -> impl Iterator<Item = (String, String)> {
+    let children = message["children"].as_array().unwrap().iter();
+    let spans = children.flat_map(|child| child["spans"].as_array().unwrap());
+    spans.filter_map(|span| {
+        let text = span["suggested_replacement"].as_str()?;
+        let line = span["text"][0]["text"].as_str().unwrap();
+        let column = |name: &str| usize::try_from(span[name].as_u64().unwrap()).unwrap() - 1;
+        let (start, end) = (column("column_start"), column("column_end"));
+        Some((line.to_owned(), format!("{}{text}{}", &line[..start], &line[end..])))
+    })
 }
 
 fn tokens(span: &Value) -> String {

@@ -2,7 +2,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
 use syn::Signature;
 
-use super::{Shape, bind_lease, hidden_patterns, output};
+use super::{Shape, bind_lease, hidden_patterns, never_ends, output, yields_future};
 
 fn shown(sig: TokenStream) -> syn::Result<Option<(Shape, String)>> {
     let sig: Signature = syn::parse2(sig)?;
@@ -43,9 +43,9 @@ fn the_lease_is_bound_in_the_outermost_async_blocks_that_mention_it() {
             quote!(async { lease }),
             quote!(
                 ({
-                    let __lease0 = __lease0.again();
+                    let __distlock_lease0 = __distlock_lease0.again();
                     async {
-                        let lease = __lease0.get();
+                        let lease = __distlock_lease0.get();
                         lease
                     }
                 })
@@ -56,13 +56,13 @@ fn the_lease_is_bound_in_the_outermost_async_blocks_that_mention_it() {
             quote!(
                 if a {
                     return Box::pin(({
-                        let __lease0 = __lease0.again();
-                        async move { let lease = __lease0.get(); f!("{lease}") }
+                        let __distlock_lease0 = __distlock_lease0.again();
+                        async move { let lease = __distlock_lease0.get(); f!("{lease}") }
                     }));
                 }
                 Box::pin(({
-                    let __lease1 = __lease1.again();
-                    async move { let lease = __lease1.get(); lease }
+                    let __distlock_lease1 = __distlock_lease1.again();
+                    async move { let lease = __distlock_lease1.get(); lease }
                 }))
             ),
         ),
@@ -73,9 +73,9 @@ fn the_lease_is_bound_in_the_outermost_async_blocks_that_mention_it() {
             }),
             quote!(
                 ({
-                    let __lease0 = __lease0.again();
+                    let __distlock_lease0 = __distlock_lease0.again();
                     async move {
-                        let lease = __lease0.get();
+                        let lease = __distlock_lease0.get();
                         let a = async { lease.a() };
                         a
                     }
@@ -108,4 +108,60 @@ fn the_patterns_of_async_trait_are_found_in_the_body() -> syn::Result<()> {
         assert_eq!(hidden, ["__arg1: (b , _)", "__arg2: __arg2"]);
     }
     Ok(())
+}
+
+#[test]
+fn an_output_that_is_a_future_is_known() -> syn::Result<()> {
+    let table = [
+        (quote!(tokio::task::JoinHandle<()>), true),
+        (quote!(Pin<Box<dyn Future<Output = T>>>), true),
+        (quote!(Box<dyn Future<Output = T> + Unpin>), true),
+        (quote!(BoxFuture<'static, T>), true),
+        (quote!(impl Future<Output = T> + Send), true),
+        (quote!((std::future::Ready<T>)), true),
+        (quote!(Pin<Box<dyn Stream>>), false),
+        (quote!(Result<JoinHandle<()>, E>), false),
+        (quote!(Vec<BoxFuture<'static, T>>), false),
+        (quote!(impl Iterator<Item = T>), false),
+        (quote!(()), false),
+    ];
+    for (ty, expected) in table {
+        let sig: Signature = syn::parse2(quote!(async fn f() -> #ty))?;
+        assert_eq!(yields_future(&sig), expected, "`{ty}`");
+        assert!(
+            !yields_future(&syn::parse2(quote!(fn f() -> impl Future<Output = #ty>))?),
+            "`{ty}` of no async function"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_body_that_returns_or_panics_never_ends() {
+    let ends = [
+        quote!(a),
+        quote!(return a; b),
+        quote!(loop {
+            break a;
+        }),
+        quote!(f!();),
+        quote!(if a {
+            return b;
+        }),
+    ];
+    for body in ends {
+        assert!(!never_ends(&body), "`{body}`");
+    }
+    let never = [
+        quote!(a; return b;),
+        quote!(return b),
+        quote!(panic!("a")),
+        quote!(std::unreachable!();),
+        quote!(loop {
+            a;
+        }),
+    ];
+    for body in never {
+        assert!(never_ends(&body), "`{body}`");
+    }
 }

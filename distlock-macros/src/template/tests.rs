@@ -44,6 +44,7 @@ fn templates_are_read_as_documented() {
         ("<id>>>", "[id|]>"),
         ("grün:<größe>", "grün:[größe|]"),
         ("{r#type}", "[r#type|]"),
+        ("{a.gen(|n| n)}", "[a.r#gen(|n|n)|]"),
     ];
     for (template, pieces) in table {
         assert_eq!(shown(template).as_deref(), Ok(pieces), "for `{template}`");

@@ -72,7 +72,40 @@ fn boxed(key: u64, call: u64) -> ::std::pin::Pin<::std::boxed::Box<dyn ::core::f
     })
 }
 
+/// A pattern may also be one of these.
+#[allow(non_upper_case_globals, non_camel_case_types)]
+mod items {
+    use ::distlock::{LockError, distributed_lock};
+    use ::std::result::Result::{self, Ok};
+
+    pub(super) struct call;
+    pub(super) struct body;
+    pub(super) struct options(u8);
+    pub(super) const key: u8 = 1;
+    pub(super) const ret: u8 = 1;
+    pub(super) const __arg0: u8 = 1;
+    pub(super) static __lease0: u8 = 1;
+
+    #[distributed_lock(key = "{a}:{b}", lease = lease, retry = a as u32)]
+    pub(super) async fn locked((a, _): (u8, u8), b: u8) -> Result<u8, LockError> {
+        lease.ensure_held()?;
+        Ok(a)
+    }
+
+    #[distributed_lock(key = "{a}:{b}", lease = lease)]
+    pub(super) fn future(
+        (a, _): (u8, u8),
+        b: u8,
+    ) -> impl ::core::future::Future<Output = Result<u8, LockError>> {
+        async move {
+            lease.ensure_held()?;
+            Ok(a)
+        }
+    }
+}
+
 fn main() {
+    let _ = (items::locked((1, 2), 3), items::future((1, 2), 3));
     let _ = names(1, 2, 3, 4, 5, 6, 7, 8);
     let _ = future(1, 2, 3, 4, 5);
     let _ = boxed(1, 2);

@@ -58,6 +58,18 @@ macro_rules! returning {
     };
 }
 
+macro_rules! handed_on {
+    ($name:ident, $krate:path, $on_lost:expr, $or_else:expr, $flag:literal, $locks:ident, $manager:expr) => {
+        #[distributed_lock(
+            key = "handed:<id>", crate = $krate, on_lost = $on_lost, or_else = $or_else, watchdog = $flag, manager = $manager,
+            lease = $name
+        )]
+        async fn $name(id: u64, $locks: &distlock::LockManager) -> u64 {
+            if $name.is_held() { id } else { 0 }
+        }
+    };
+}
+
 macro_rules! attribute_with {
     ($($args:tt)*) => {
         #[distributed_lock($($args)*)]
@@ -82,11 +94,13 @@ returning!(returned, id: u64, std::pin::Pin<Box<dyn Future<Output = Answer> + Se
     lease.ensure_held()?;
     Ok(id)
 }, Box::pin(async move { Ok(id) }));
-attribute_with!(key = "with:{id:04}", ttl = "30s");
+handed_on!(handed, ::distlock, finish, |_| 0, true, locks, locks);
+attribute_with!(r#retry = 2, r#key = "with:{id:04}", ttl = "30s");
 
 fn main() {
     let _ = body((1, 2), 3);
     let _ = (returned(1), futures::returned(1), blocks::returned(1), with(1));
     let _ = given(1);
+    let _ = handed(1, &distlock::LockManager::in_memory());
     let _ = made(1);
 }

@@ -30,6 +30,27 @@ async fn span_around_two(id: u64, name: &str) -> Result<usize> {
     Ok(name.len())
 }
 
+/// What stands below knows the parameters by their names.
+#[distributed_lock(key = "order:<id>", lease = lease)]
+#[instrument(skip(_context), fields(tenant = %_tenant))]
+#[allow(clippy::used_underscore_binding)]
+async fn unused_names(id: u64, _context: std::sync::MutexGuard<'_, u8>, _tenant: &str, mut _count: u8) -> Result<u64> {
+    lease.ensure_held()?;
+    Ok(id)
+}
+
+#[rstest::fixture]
+fn setup() {}
+
+#[distributed_lock(key = "case:<id>")]
+#[rstest::rstest]
+#[case(1)]
+#[tokio::test]
+async fn cases(_setup: (), #[case] id: u64) -> Result {
+    let _ = id;
+    Ok(())
+}
+
 struct Repo(u64);
 
 #[async_trait::async_trait]
@@ -84,6 +105,8 @@ mod tests {
 async fn main() {
     handler(span_inside);
     handler(attributes_on_condition);
+    let mutex = std::sync::Mutex::new(1);
+    drop(mutex.lock().map(|guard| unused_names(1, guard, "tenant", 1)));
     handler(parameters_on_condition_of_one);
     let _ = (span_around(1, String::new()), span_around_two(1, ""), parameters_on_condition(1, 2));
     let _ = (Repo(1).span_inside(1), Repo(1).span_around(1));

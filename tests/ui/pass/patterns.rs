@@ -1,6 +1,8 @@
 #![deny(warnings)]
 #![forbid(unsafe_code)]
 
+use std::sync::{Mutex, MutexGuard};
+
 use distlock::{LockError, distributed_lock};
 
 type Result<T = ()> = std::result::Result<T, LockError>;
@@ -53,6 +55,12 @@ async fn in_capitals(ID: u64) -> Result {
 
 #[distributed_lock(key = "account:<id>")]
 async fn unnamed(id: u64, _: String, _unused: String) -> Result {
+    Ok(())
+}
+
+/// To drop it at once would be a mistake, of which clippy speaks.
+#[distributed_lock(key = "account:<id>")]
+async fn unnamed_guard(id: u64, _: MutexGuard<'_, u64>, _guard: MutexGuard<'_, u64>) -> Result {
     Ok(())
 }
 
@@ -125,6 +133,10 @@ fn main() {
     let _ = bindings_by_reference(&transfer(), &[1, 2], &1);
     let _ = bindings_outside_of_the_key(1, (1, 2), Marker);
     let _ = unnamed(1, String::new(), String::new());
+    let (mutex, other) = (Mutex::new(1), Mutex::new(2));
+    if let (Ok(guard), Ok(other)) = (mutex.lock(), other.lock()) {
+        drop(unnamed_guard(1, guard, other));
+    }
     let _ = mutable(1, Vec::new());
     let _ = r#raw(1, 2);
     let _ = attributes(1, 2, 3);
