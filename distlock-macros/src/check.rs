@@ -144,7 +144,7 @@ fn binding(Given { name, value }: Given<Expr>, function: &Function) -> syn::Resu
         (Some(ident), _) if function.shape != Shape::Async && !returning::can_use_lease(&function.body, ident) => {
             format!(
                 "`{name}` binds a variable in the `async` blocks of a function that returns its future, and none of them \
-                 uses `{ident}`"
+                 uses `{ident}`; do the work in an `async move {{ .. }}`"
             )
         }
         (Some(ident), _) => return Ok(ident.clone()),

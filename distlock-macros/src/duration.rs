@@ -7,6 +7,10 @@ pub(crate) const DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// The milliseconds of a duration with units, or what is wrong with it, as the end of a sentence that names it.
 pub(crate) fn millis(text: &str) -> Result<u64, String> {
+    // To humantime that is a month, which nobody means here.
+    if text.chars().filter(|letter| letter.is_alphabetic()).eq("M".chars()) {
+        return Err("has the unknown unit `M`; write `m` for minutes".to_owned());
+    }
     let duration = humantime::parse_duration(text).map_err(|error| problem(text, &error))?;
     if duration.subsec_nanos() % 1_000_000 != 0 {
         return Err("is not a whole number of milliseconds".to_owned());
@@ -61,6 +65,7 @@ mod tests {
             ("30", "lacks a unit"),
             ("1m 30", "lacks a unit"),
             ("30 parsecs", "unknown unit `parsecs`"),
+            ("5M", "unknown unit `M`"),
             ("1500us", "whole number of milliseconds"),
             ("-5s", "can't be negative"),
             ("", "is not a duration"),

@@ -56,7 +56,7 @@ use crate::mistakes::Mistakes;
 /// | `backoff` | `"50ms..800ms"`, or an expression of type `Backoff` | the manager's | the first and the longest delay between tries |
 /// | `wait` | duration, as for `ttl` | none | stand in line for the lock, first come first served, for so long at most; 1 ms to 24 h |
 /// | `watchdog` | `true` or `false`, or an expression of type `bool` | `true` | renew the lease while the body runs |
-/// | `max_hold` | duration, as for `ttl` | none | stop renewing, and the body, after so long |
+/// | `max_hold` | duration, as for `ttl` | none | stop renewing, and the body, after so long; the manager's ttl, if no other is given, gives way to a shorter one |
 /// | `on_lost` | `cancel` or `finish` | `cancel` | what happens to the body if the lock is lost |
 /// | `or_else` | closure or function from `LockError` to the return type | - | what to return when the lock is not to be had |
 /// | `lease` | a name | - | binds a `Lease` under that name in the body (in its `async` blocks, if it returns its future) |
@@ -150,7 +150,8 @@ use crate::mistakes::Mistakes;
 /// ```
 ///
 /// The key, `manager` and the options are evaluated when the function is called, so that the future need not keep the
-/// parameters that they name. Only the manager in scope is looked up at the first poll, as for an `async fn`, so that
+/// parameters that they name. So neither `?` nor `.await` can stand in them, as they can on an `async fn`; the methods of
+/// an `#[async_trait]` are such functions too. Only the manager in scope is looked up at the first poll, as for an `async fn`, so that
 /// `manager.scope(pay(1))` does what it says. The function above becomes
 ///
 /// ```text
@@ -185,7 +186,7 @@ use crate::mistakes::Mistakes;
 /// |---|---|---|
 /// | `#[distributed_lock]` | its lock is the outer one: taken first, freed last | its lock is the inner one |
 /// | `#[async_trait]` | stands on the trait or the impl, and so always is | - |
-/// | `#[async_recursion]` | every level of the recursion takes its lock | the same |
+/// | `#[async_recursion]` | every level takes its lock, or passes under that of the level above if the keys are the same | the same |
 /// | `#[tracing::instrument]` | the span begins when the lock is held | the span includes waiting for the lock |
 /// | `#[tokio::main]`, `#[tokio::test]` | an error: the function is no longer async | the body runs under the lock |
 /// | `#[rstest]` | an error: the lock would be around the call without the parameters | every case takes its lock |

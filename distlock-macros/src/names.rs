@@ -29,7 +29,7 @@ pub(crate) const NOT_YET: &[&str] = &["mode", "permits"];
 
 /// What other libraries, and habit, call our arguments.
 const ALIASES: &[(&str, &[&str])] = &[
-    ("key", &["name", "id", "lock", "lock_name", "resource", "prefix"]),
+    ("key", &["name", "id", "lock", "lock_name", "resource"]),
     ("ttl", &["expire", "expires", "expiry", "lease_time", "duration", "ex", "px"]),
     ("retry", &["retries", "attempts", "tries", "max_retries", "max_attempts"]),
     ("backoff", &["delay", "interval", "retry_delay", "retry_interval", "sleep"]),
@@ -64,6 +64,10 @@ pub(crate) fn unknown(name: &str) -> String {
         _ if name == "timeout" => {
             "unknown argument `timeout`; how long the lease lasts is `ttl`, how long to wait for the \
              lock is `wait`, how long to hold it at most is `max_hold`"
+                .to_owned()
+        }
+        _ if name == "prefix" => {
+            "unknown argument `prefix`; what all keys begin with is the manager's, set by `LockManager::builder().prefix(..)`"
                 .to_owned()
         }
         Some(meant) if NOT_YET.contains(&meant) => {

@@ -6,8 +6,10 @@
 //! is an expression without that.
 
 use proc_macro2::Span;
+use syn::ext::IdentExt;
+use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
-use syn::{Expr, LitStr, Token};
+use syn::{Expr, Ident, LitStr, Token};
 
 use crate::hygiene;
 
@@ -158,6 +160,13 @@ fn closing(open: char) -> Option<char> {
 }
 
 fn no_expression(shown: &str, error: &syn::Error) -> String {
+    let name = shown.get(1..shown.len().saturating_sub(1)).unwrap_or_default();
+    let is_keyword = Ident::parse_any.parse_str(name).is_ok() && syn::parse_str::<Ident>(name).is_err();
+    if is_keyword {
+        return format!(
+            "`{name}` in the placeholder `{shown}` in the key is a keyword; a parameter is called `r#{name}`"
+        );
+    }
     format!("the placeholder `{shown}` in the key is not an expression: {error}")
 }
 
