@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use crate::backend::{Backend, Listener};
+use crate::events;
 use crate::manager::Core;
 
 /// For how long a subscription that failed rests.
@@ -21,7 +23,11 @@ pub(crate) struct Ears {
 }
 
 #[derive(Default)]
-struct ByToken(Mutex<HashMap<String, Arc<Notify>>>);
+struct ByToken {
+    calls: Mutex<HashMap<String, Arc<Notify>>>,
+    /// Whether the last try to listen failed: an outage is worth one warning.
+    failed: AtomicBool,
+}
 
 impl Ears {
     pub(crate) fn new() -> Ears {
@@ -57,19 +63,25 @@ impl Ears {
 async fn listen(backend: Arc<dyn Backend>, name: Arc<str>, by_token: Arc<ByToken>) {
     loop {
         let error = backend.listen(&name, &*by_token).await;
-        tracing::debug!(target: "distlock", %error, "can't listen for locks that are handed over; asking instead");
+        events::not_listening(&error, by_token.failed());
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 impl ByToken {
+    /// Notes that nobody listens, and says whether that is new.
+    fn failed(&self) -> bool {
+        !self.failed.swap(true, Ordering::Relaxed)
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Listener for ByToken {
     fn connected(&self) {
+        self.failed.store(false, Ordering::Relaxed);
         for call in self.lock().values() {
             call.notify_one();
         }

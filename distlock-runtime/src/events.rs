@@ -91,6 +91,14 @@ pub(crate) fn release_failed(hold: &Hold, error: &BackendError) {
     }
 }
 
+pub(crate) fn not_listening(error: &BackendError, first: bool) {
+    if first {
+        warn!(target: "distlock", %error, "can't hear of locks that are handed over, and finds them by asking");
+    } else {
+        debug!(target: "distlock", %error, "still can't hear of locks that are handed over");
+    }
+}
+
 pub(crate) fn left_to_expire(hold: &Hold, why: &str) {
     event!(warn, hold, "left", {}, "lock could not be freed and is left to expire: {why}");
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use distlock::{LockError, LockManager, distributed_lock};
+use redis::cmd;
 
-use crate::calls::{Call, Failure, connect, sees_renewals, warm_up};
+use crate::calls::{Call, FOR_EVER, Failure, connect, sees_renewals, warm_up};
+use crate::harness::eventually::{eventually, soon};
 use crate::harness::process::{Child, emit};
 use crate::harness::server::Server;
 
@@ -136,6 +138,15 @@ async fn the_least_rights_are_enough_and_another_database_needs_one_more() {
     let call = Call::holding(&manager, "k", Duration::from_millis(900)).await;
     sees_renewals(&server, "k", 1).await;
     call.finished().await.unwrap();
+    // And those of waiting in line and of fencing tokens.
+    let guard = manager.lock("k").fencing_token(true).acquire().await.unwrap();
+    let another = connect(&url(&server, 0)).await;
+    let waiter = tokio::spawn(another.lock("k").wait(FOR_EVER).fencing_token(true).acquire());
+    let subscribed = async || server.query::<Vec<String>>(cmd("PUBSUB").arg("CHANNELS")).await.unwrap().len() == 1;
+    eventually("the waiter to subscribe", subscribed).await;
+    guard.release().await.unwrap();
+    soon("the waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+    another.lock_all(["k", "l"]).acquire().await.unwrap().release().await.unwrap();
 
     let error = LockManager::connect(&url(&server, 3)).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("'select'"), "which right is missing? {error}");

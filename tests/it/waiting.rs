@@ -287,6 +287,25 @@ async fn fifty_waiters_survive_a_server_that_stands_still() {
 }
 
 #[tokio::test]
+async fn waiters_get_their_turns_after_a_restart_of_the_server() {
+    let server = Server::start().await;
+    let holder = connect(&server.url()).await;
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for name in 0..5 {
+        tasks.push(waits(&connect(&server.url()).await, name, &order));
+        stand_in_line(&server, "k", u64::from(name) + 1).await;
+    }
+    // With the lock, the line is gone too: whoever asks first has it.
+    server.restart().await;
+    all(tasks).await;
+    assert_eq!(order.lock().unwrap().len(), 5);
+    drop(guard);
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+#[tokio::test]
 async fn a_waiter_that_is_dropped_at_any_point_leaves_no_trace() {
     let server = Server::start().await;
     let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
