@@ -40,6 +40,8 @@ mod passing_faults;
 mod reconnecting;
 mod releasing;
 mod runtimes;
+mod sentinel;
+mod sentinel_faults;
 mod server_faults;
 mod several;
 mod shapes;

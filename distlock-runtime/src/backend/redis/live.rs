@@ -8,6 +8,7 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
 use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, RELEASE, WAIT};
+use super::sentinel;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
 use crate::clock::Time;
@@ -27,6 +28,8 @@ pub(super) struct Site {
     pub(super) prefix: String,
     /// What the channels begin with on which managers hear of locks that were handed over to them.
     pub(super) channels: String,
+    /// The same as the address, where sentinels named it.
+    pub(super) server: Option<sentinel::Address>,
 }
 
 /// A connection that worked when it was last heard of, and what we say over it.
@@ -50,6 +53,10 @@ impl Live {
 
     pub(super) fn address(&self) -> &str {
         &self.site.address
+    }
+
+    pub(super) fn server(&self) -> Option<&sentinel::Address> {
+        self.site.server.as_ref()
     }
 
     /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.

@@ -1,0 +1,108 @@
+//! Looking out for failovers that break no connection.
+//!
+//! The old primary of a failover takes writes for some seconds more, over the connections that it has: after `SENTINEL
+//! FAILOVER` until it is made a replica, and after a freeze until sentinels have noticed that it is back. All of them are
+//! lost, locks too. So for as long as there are connections, sentinels are asked again and again whether it moved.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::ask;
+use super::ballot::{Address, Said};
+use super::{Known, Service};
+use crate::clock::Time;
+
+/// How often sentinels are asked. They themselves notice a promotion within a second.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// When sentinels have not been asked for so long, the process stood still: nothing is known any more about who is the
+/// primary.
+const OVERDUE: Duration = Duration::from_secs(2);
+
+/// How long to search for the primary where sentinels name another.
+const SEARCH: Duration = Duration::from_secs(2);
+
+/// For how long the same contradiction is not looked into again, after the primary turned out to be the same as before.
+const SETTLED: Duration = Duration::from_secs(5);
+
+/// A sentinel's place in the list, and what it names.
+type Naming = (usize, Address, u64);
+
+impl Service {
+    /// Whether a connection to this server may be used.
+    pub(in crate::backend::redis) fn trusts(&self, address: &Address) -> bool {
+        self.since_asked() < OVERDUE && self.known.borrow().as_ref().is_some_and(|known| known.address == *address)
+    }
+
+    /// Returns when another server than this one was found to be the primary.
+    pub(in crate::backend::redis) async fn moved_from(&self, address: &Address) {
+        let mut known = self.known.subscribe();
+        let moved = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.address != *address);
+        // The sender is ours, so there is no error.
+        let _ = known.wait_for(moved).await;
+    }
+
+    /// Asks the sentinels again and again, as long as it is polled. Of several watchers only one does so at a time.
+    pub(in crate::backend::redis) async fn watch(self: Arc<Self>) {
+        let mut lines: Vec<Option<MultiplexedConnection>> = self.sentinels.iter().map(|_| None).collect();
+        let mut settled: Option<(Vec<Naming>, Instant)> = None;
+        loop {
+            tokio::time::sleep(PERIOD).await;
+            let known = self.known.borrow().clone();
+            let Some(known) = known.filter(|_| self.since_asked() >= PERIOD * 3 / 4) else { continue };
+            let begin = Time::now();
+            let mut others = self.poll(&mut lines).await;
+            self.note_asked(begin);
+            others.retain(|(_, address, _)| *address != known.address);
+            let is_settled = |(before, at): &(Vec<Naming>, Instant)| *before == others && at.elapsed() < SETTLED;
+            if others.is_empty() || settled.as_ref().is_some_and(is_settled) {
+                continue;
+            }
+            // They contradict what is known. Whoever searches for the primary also remembers what is found.
+            settled = match self.find(Instant::now() + SEARCH).await {
+                Ok(found) if found.address == known.address => Some((others, Instant::now())),
+                _ => None,
+            };
+        }
+    }
+
+    /// Asks all sentinels at once, over connections that are kept, and returns whom they name, in the order of the list.
+    async fn poll(self: &Arc<Self>, lines: &mut [Option<MultiplexedConnection>]) -> Vec<Naming> {
+        let mut talks = JoinSet::new();
+        for (sentinel, line) in lines.iter_mut().enumerate() {
+            let (service, line) = (self.clone(), line.take());
+            talks.spawn(
+                async move { (sentinel, timeout(PERIOD, service.ask_over(sentinel, line)).await.ok().flatten()) },
+            );
+        }
+        let mut named = Vec::new();
+        while let Some(answer) = talks.join_next().await {
+            let Ok((sentinel, Some((said, connection)))) = answer else { continue };
+            if let Some(line) = lines.get_mut(sentinel) {
+                *line = Some(connection);
+            }
+            if let Said::Names(address, epoch) = said {
+                named.push((sentinel, address, epoch));
+            }
+        }
+        named.sort_unstable_by_key(|(sentinel, ..)| *sentinel);
+        named
+    }
+
+    async fn ask_over(
+        &self,
+        sentinel: usize,
+        line: Option<MultiplexedConnection>,
+    ) -> Option<(Said, MultiplexedConnection)> {
+        let mut line = match line {
+            Some(line) => line,
+            None => ask::open(self.sentinels.get(sentinel)?).await.ok()?,
+        };
+        let said = ask::question(&mut line, &self.name).await.ok()?;
+        Some((said, line))
+    }
+}
