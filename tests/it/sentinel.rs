@@ -9,6 +9,7 @@ use tokio::task::JoinHandle;
 use crate::calls::{Call, Failure, brisk, connect, redis_key, sees_renewals};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::holders::{Log, Until, assert_no_overlap};
+use crate::harness::process::{Child, emit};
 use crate::harness::sentinel::{Fall, Guarded};
 use crate::harness::server::Server;
 
@@ -220,15 +221,7 @@ async fn a_primary_that_returns_from_a_freeze_is_not_written_to() {
     let manager = connect(&guarded.url()).await;
     manager.lock("before").acquire().await.unwrap().release().await.unwrap();
     let successor = guarded.fall(Fall::Frozen).await;
-    let named = successor.address();
-    let known = || async {
-        let address: Vec<String> = guarded.sentinels[0]
-            .query(cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(crate::harness::sentinel::SERVICE))
-            .await
-            .unwrap();
-        address.join(":") == named
-    };
-    eventually("the sentinels to name the successor", known).await;
+    guarded.names(successor).await;
     // The manager looks every half second; twice that is past it, and short of the two seconds of standing still.
     tokio::time::sleep(Duration::from_secs(1)).await;
     guarded.primary().thaw();
@@ -241,31 +234,39 @@ async fn a_primary_that_returns_from_a_freeze_is_not_written_to() {
     assert_eq!(writes(guarded.primary()).await, before);
 }
 
-/// The manager's runtime is this one alone, which is blocked: nobody looks out for failovers.
-#[tokio::test]
-async fn a_process_that_stood_still_during_a_failover_asks_before_it_writes() {
-    let guarded = Guarded::start(1).await;
-    let manager = connect(&guarded.url()).await;
-    guarded.replicated().await;
-    let before = writes(guarded.primary()).await;
-    let successor = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(async {
-                    let successor = guarded.fall(Fall::Commanded).await;
-                    // Longer than the two seconds for which what was known is believed.
-                    tokio::time::sleep(Duration::from_millis(2500)).await;
-                    successor
-                })
-            })
-            .join()
-            .unwrap()
-    });
+/// A role: takes a lock as soon as a file is there.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn lock_on_a_sign(arguments: &[&str]) {
+    let manager = connect(arguments[0]).await;
+    manager.lock("before").acquire().await.unwrap().release().await.unwrap();
+    emit("ready", "");
+    while !std::path::Path::new(arguments[1]).exists() {
+        // The pause between two looks; shorter than the manager's own, so that the lock comes before any of those.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
     manager.lock("k").acquire().await.unwrap().release().await.unwrap();
+    emit("done", "");
+}
+
+/// Nobody looks out for failovers in a process that is stopped, and its first act may be to take a lock.
+#[tokio::test]
+async fn a_process_that_was_stopped_during_a_failover_asks_before_it_writes() {
+    let guarded = Guarded::start(1).await;
+    let folder = tempfile::tempdir().unwrap();
+    let sign = folder.path().join("sign");
+    let child = Child::spawn("sentinel: lock on a sign", &[&guarded.url(), sign.to_str().unwrap()]).await;
+    child.event("ready").await;
+    child.stop();
+    std::fs::write(&sign, "").unwrap();
+    let before = writes(guarded.primary()).await;
+    let successor = guarded.fall(Fall::Commanded).await;
+    guarded.names(successor).await;
+    // Longer than the two seconds for which what was known is believed.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    child.cont();
+    child.event("done").await;
     assert!(guarded.primary().is_primary().await, "it was made a replica: then this test can't fail");
     assert_eq!(writes(guarded.primary()).await, before);
-    assert!(writes(successor).await > 0);
 }
 
 /// What the replica did not get is lost, the lock with it: then the holder is stopped at its next renewal.

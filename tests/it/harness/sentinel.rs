@@ -201,6 +201,16 @@ impl Guarded {
         self.successor().await
     }
 
+    /// Waits until all sentinels name this server.
+    pub(crate) async fn names(&self, server: &Server) {
+        for sentinel in &self.sentinels {
+            let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE).clone();
+            let named =
+                || async { sentinel.query::<Vec<String>>(&question).await.unwrap().join(":") == server.address() };
+            eventually("a sentinel to name the successor", named).await;
+        }
+    }
+
     async fn successor(&self) -> &Server {
         soon("another primary", async {
             loop {

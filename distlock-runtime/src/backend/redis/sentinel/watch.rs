@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::ask;
 use super::ballot::{Address, Said};
@@ -50,8 +50,11 @@ impl Service {
     pub(in crate::backend::redis) async fn watch(self: Arc<Self>) {
         let mut lines: Vec<Option<MultiplexedConnection>> = self.sentinels.iter().map(|_| None).collect();
         let mut settled: Option<(Vec<Naming>, Instant)> = None;
+        let mut next = Instant::now() + PERIOD;
         loop {
-            tokio::time::sleep(PERIOD).await;
+            sleep_until(next).await;
+            // From the beginning on, so that a sentinel that keeps us waiting makes no difference.
+            next = Instant::now() + PERIOD;
             let known = self.known.borrow().clone();
             let Some(known) = known.filter(|_| self.since_asked() >= PERIOD * 3 / 4) else { continue };
             let begin = Time::now();
