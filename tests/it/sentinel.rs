@@ -114,10 +114,23 @@ async fn a_long_lease_goes_on(fall: Fall) {
     assert!(scene.call.body.is_running(), "the lease has not ended, and yet the body has");
     assert_eq!(scene.others_so_far(), 0, "somebody else got the lock");
     eventually("the waiters to listen there", || async { subscriptions(successor).await == 2 }).await;
+    let old = scene.guarded.primary();
+    let returned = if fall == Fall::Frozen { Some(returns(old).await) } else { None };
     scene.call.body.finish();
     scene.others_held(20).await;
+    if let Some(before) = returned {
+        let since = writes(old).await;
+        // A replica counts what its primary sends.
+        assert!(since == before || !old.is_primary().await, "the old primary was written to");
+    }
     scene.no_two_held_at_once();
     scene.call.ended().await.unwrap();
+}
+
+/// Thaws a server, and returns how many writes there were when all was done that was under way.
+async fn returns(old: &Server) -> u64 {
+    old.thaw();
+    writes(old).await
 }
 
 impl Scene {

@@ -31,6 +31,23 @@ async fn sentinels_that_are_dead_or_frozen_are_passed_over() {
     locks_on(guarded.primary(), &guarded.url()).await;
 }
 
+/// Two of three are enough for a failover, and for finding the new primary.
+#[tokio::test]
+async fn a_failover_is_followed_past_a_frozen_sentinel() {
+    let guarded = Guarded::start(1).await;
+    let manager = connect(&guarded.url()).await;
+    let guard = manager.lock("k").ttl(Duration::from_secs(15)).acquire().await.unwrap();
+    guarded.replicated().await;
+    guarded.sentinels[0].freeze();
+    let successor = guarded.fall(Fall::Killed).await;
+    let other = manager.lock("l").retry(200).acquire().await.unwrap();
+    assert!(successor.exists(&redis_key("l")).await);
+    other.release().await.unwrap();
+    guard.lease().ensure_held().unwrap();
+    guard.release().await.unwrap();
+    assert!(!successor.exists(&redis_key("k")).await, "freed elsewhere");
+}
+
 #[tokio::test]
 async fn a_manager_goes_on_without_any_sentinel_while_its_primary_lives() {
     let guarded = Guarded::start(1).await;
@@ -79,7 +96,10 @@ async fn a_sentinel_that_has_not_heard_of_the_failover_leads_nobody_back() {
     let url = format!("redis-sentinel://{old},{}#{SERVICE}", guarded.hosts());
     let manager = connect(&url).await;
     let successor = guarded.fall(Fall::Frozen).await;
-    let moved = async || manager.lock("k").acquire().await.is_ok() && successor.exists(&redis_key("k")).await;
+    let moved = async || match manager.lock("moved").acquire().await {
+        Ok(guard) => successor.exists(&redis_key("moved")).await & guard.release().await.is_ok(),
+        Err(_) => false,
+    };
     eventually("the manager to move", &moved).await;
     guarded.primary().thaw();
     locks_on(successor, &url).await;

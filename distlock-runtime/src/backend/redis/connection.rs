@@ -71,7 +71,7 @@ impl Connections {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let attempt = slots.iter().find(|slot| slot.id == id)?.attempt.as_ref()?;
         let outcome = attempt.borrow();
-        outcome.as_ref()?.as_ref().ok().filter(|live| self.is_good(live)).cloned()
+        outcome.as_ref()?.as_ref().ok().filter(|live| live.is_usable()).cloned()
     }
 
     async fn connect(self: &Arc<Self>, runtime: &Handle, patience: Duration) -> Result<Arc<Live>, BackendError> {
@@ -94,7 +94,7 @@ impl Connections {
         self.ensure_slot(runtime);
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         let slot = slots.iter_mut().find(|slot| slot.id == runtime.id())?;
-        if let Some(attempt) = slot.attempt.as_ref().filter(|attempt| self.is_current(attempt)) {
+        if let Some(attempt) = slot.attempt.as_ref().filter(|attempt| is_current(attempt)) {
             return Some(attempt.clone());
         }
         let (outcome, attempt) = watch::channel(None);
@@ -118,18 +118,14 @@ impl Connections {
             slots.push(slot);
         }
     }
+}
 
-    /// Whether this attempt is under way, or has made a connection that works.
-    fn is_current(&self, attempt: &Attempt) -> bool {
-        match &*attempt.borrow() {
-            None => attempt.has_changed().is_ok(),
-            Some(Ok(live)) => self.is_good(live),
-            Some(Err(_)) => false,
-        }
-    }
-
-    fn is_good(&self, live: &Live) -> bool {
-        !live.is_broken() && self.dialer.trusts(live)
+/// Whether this attempt is under way, or has made a connection that works.
+fn is_current(attempt: &Attempt) -> bool {
+    match &*attempt.borrow() {
+        None => attempt.has_changed().is_ok(),
+        Some(Ok(live)) => live.is_usable(),
+        Some(Err(_)) => false,
     }
 }
 

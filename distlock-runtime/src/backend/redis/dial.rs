@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::errors::explain_connect;
 use super::live::{Live, Site};
-use super::sentinel::{Address, Service};
+use super::sentinel::{Home, Service};
 use crate::backend::{BackendError, Listener};
 
 /// What to connect to.
@@ -53,19 +53,11 @@ impl Dialer {
             Target::Service(service) => service.describe(),
         };
         let channels = format!("{prefix}waiter:");
-        Dialer { target, site: Arc::new(Site { address, prefix, channels, server: None }), connect_timeout }
+        Dialer { target, site: Arc::new(Site { address, prefix, channels, home: None }), connect_timeout }
     }
 
     pub(super) fn site(&self) -> &Site {
         &self.site
-    }
-
-    /// Whether a connection still leads to where new commands should go.
-    pub(super) fn trusts(&self, live: &Live) -> bool {
-        match (&self.target, live.server()) {
-            (Target::Service(service), Some(server)) => service.trusts(server),
-            _ => true,
-        }
     }
 
     /// Looks out for what makes connections be trusted no more, for as long as it is polled.
@@ -105,7 +97,7 @@ impl Dialer {
     /// done to those who subscribe.
     pub(super) async fn listen(&self, waiter: &str, listener: &dyn Listener) -> BackendError {
         let deadline = Instant::now() + self.connect_timeout;
-        let (client, server, site) = match self.client(deadline).await {
+        let (client, site) = match self.client(deadline).await {
             Ok(found) => found,
             Err(unreachable) => return unreachable.explain(&self.site.address),
         };
@@ -120,7 +112,7 @@ impl Dialer {
             Err(_) => return Unreachable::TimedOut(self.connect_timeout).explain(&site.address),
         };
         listener.connected();
-        let (mut messages, mut moved) = (pin!(subscription.on_message()), pin!(self.moved_from(server)));
+        let (mut messages, mut moved) = (pin!(subscription.on_message()), pin!(moved(&site)));
         let mut next = async || {
             poll_fn(|cx| match moved.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(None),
@@ -134,29 +126,22 @@ impl Dialer {
         BackendError::passing(format!("the subscription at {} ended", site.address))
     }
 
-    /// How to connect to the server, where more than one connection to the same one is needed.
-    async fn client(&self, deadline: Instant) -> Result<(Arc<Client>, Option<Address>, Arc<Site>), Unreachable> {
+    /// How to connect to the server for something else than commands.
+    async fn client(&self, deadline: Instant) -> Result<(Arc<Client>, Arc<Site>), Unreachable> {
         match &self.target {
-            Target::Server(client) => Ok((client.clone(), None, self.site.clone())),
+            Target::Server(client) => Ok((client.clone(), self.site.clone())),
             Target::Service(service) => {
-                let address = service.find(self.before(deadline)).await?.address;
-                let client = service.client_at(&address).map_err(Unreachable::Failed)?;
-                Ok((Arc::new(client), Some(address.clone()), self.site_at(service, address)))
+                let home = service.find(self.before(deadline)).await?.home;
+                let client = home.client().map_err(Unreachable::Failed)?;
+                Ok((Arc::new(client), self.site_at(home)))
             }
         }
     }
 
-    async fn moved_from(&self, server: Option<Address>) {
-        match (&self.target, server) {
-            (Target::Service(service), Some(server)) => service.moved_from(&server).await,
-            _ => pending().await,
-        }
-    }
-
-    fn site_at(&self, service: &Service, address: Address) -> Arc<Site> {
+    fn site_at(&self, home: Home) -> Arc<Site> {
         let Site { prefix, channels, .. } = &*self.site;
-        let text = service.describe_at(&address);
-        Arc::new(Site { address: text, prefix: prefix.clone(), channels: channels.clone(), server: Some(address) })
+        let address = home.describe();
+        Arc::new(Site { address, prefix: prefix.clone(), channels: channels.clone(), home: Some(home) })
     }
 
     /// Early enough for sentinels to tell what was wrong, before nothing can be told but that the time is over.
@@ -177,10 +162,18 @@ impl Dialer {
             }
             Target::Service(service) => {
                 let found = service.find(self.before(deadline)).await?;
-                (found.connection, found.broken, self.site_at(service, found.address))
+                (found.connection, found.broken, self.site_at(found.home))
             }
         };
         Ok(Arc::new(Live::new(connection, broken, site)))
+    }
+}
+
+/// Returns when the primary is another one, if sentinels say which it is.
+async fn moved(site: &Site) {
+    match &site.home {
+        Some(home) => home.moved().await,
+        None => pending().await,
     }
 }
 

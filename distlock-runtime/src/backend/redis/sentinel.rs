@@ -14,8 +14,7 @@ use tokio::sync::watch as latest;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-pub(super) use self::ballot::Address;
-use self::ballot::{Ballot, Failure, Predecessor, Said};
+use self::ballot::{Address, Ballot, Failure, Predecessor, Said};
 use super::dial::{Unreachable, open};
 use crate::clock::Time;
 
@@ -44,9 +43,15 @@ struct Known {
     since: Time,
 }
 
+/// A server that was found to be the primary of a service.
+pub(super) struct Home {
+    service: Arc<Service>,
+    address: Address,
+}
+
 /// A connection to the primary.
 pub(super) struct Found {
-    pub(super) address: Address,
+    pub(super) home: Home,
     pub(super) connection: MultiplexedConnection,
     pub(super) broken: Arc<AtomicBool>,
 }
@@ -71,12 +76,8 @@ impl Service {
         format!("the primary of `{}` (sentinels: {})", self.name, self.names.join(", "))
     }
 
-    pub(super) fn describe_at(&self, address: &Address) -> String {
-        format!("{address}, which sentinels name as the primary of `{}`,", self.name)
-    }
-
     /// A client of the server at this address.
-    pub(super) fn client_at(&self, address: &Address) -> Result<Client, redis::RedisError> {
+    fn client_at(&self, address: &Address) -> Result<Client, redis::RedisError> {
         let Address { host, port } = address.clone();
         let at = match self.primary.addr().clone() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -102,7 +103,8 @@ impl Service {
                 ballot.take(self.predecessor(begin).as_ref(), waited_for)
             {
                 self.remember(&address, epoch, begin);
-                return Ok(Found { address, connection, broken });
+                let home = Home { service: self.clone(), address };
+                return Ok(Found { home, connection, broken });
             }
             let until = grace.filter(|_| !waited_for).map_or(deadline, |grace| deadline.min(grace));
             match timeout_at(until, talks.join_next()).await {
@@ -164,5 +166,15 @@ impl Service {
 
     fn since_asked(&self) -> Duration {
         Time::now().saturating_since(Time::from_nanos(self.asked.load(Ordering::Relaxed)))
+    }
+}
+
+impl Home {
+    pub(super) fn describe(&self) -> String {
+        format!("{}, which sentinels name as the primary of `{}`,", self.address, self.service.name)
+    }
+
+    pub(super) fn client(&self) -> Result<Client, redis::RedisError> {
+        self.service.client_at(&self.address)
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 /// Where a server is, as sentinels write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::backend::redis) struct Address {
+pub(super) struct Address {
     pub(super) host: String,
     pub(super) port: u16,
 }

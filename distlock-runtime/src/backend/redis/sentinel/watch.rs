@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::ask;
 use super::ballot::{Address, Said};
-use super::{Known, Service};
+use super::{Home, Known, Service};
 use crate::clock::Time;
 
 /// How often sentinels are asked. They themselves notice a promotion within a second.
@@ -32,20 +32,29 @@ const SETTLED: Duration = Duration::from_secs(5);
 /// A sentinel's place in the list, and what it names.
 type Naming = (usize, Address, u64);
 
-impl Service {
-    /// Whether a connection to this server may be used.
-    pub(in crate::backend::redis) fn trusts(&self, address: &Address) -> bool {
-        self.since_asked() < OVERDUE && self.known.borrow().as_ref().is_some_and(|known| known.address == *address)
+impl Home {
+    /// Whether new commands may go there.
+    pub(in crate::backend::redis) fn is_trusted(&self) -> bool {
+        self.service.since_asked() < OVERDUE && !self.has_moved()
     }
 
-    /// Returns when another server than this one was found to be the primary.
-    pub(in crate::backend::redis) async fn moved_from(&self, address: &Address) {
-        let mut known = self.known.subscribe();
-        let moved = |known: &Option<Known>| known.as_ref().is_some_and(|known| known.address != *address);
+    /// Whether another server was found to be the primary.
+    pub(in crate::backend::redis) fn has_moved(&self) -> bool {
+        self.is_other_than(self.service.known.borrow().as_ref())
+    }
+
+    /// Returns when another server was found to be the primary.
+    pub(in crate::backend::redis) async fn moved(&self) {
         // The sender is ours, so there is no error.
-        let _ = known.wait_for(moved).await;
+        let _ = self.service.known.subscribe().wait_for(|known| self.is_other_than(known.as_ref())).await;
     }
 
+    fn is_other_than(&self, known: Option<&Known>) -> bool {
+        known.is_some_and(|known| known.address != self.address)
+    }
+}
+
+impl Service {
     /// Asks the sentinels again and again, as long as it is polled. Of several watchers only one does so at a time.
     pub(in crate::backend::redis) async fn watch(self: Arc<Self>) {
         let mut lines: Vec<Option<MultiplexedConnection>> = self.sentinels.iter().map(|_| None).collect();
@@ -67,7 +76,7 @@ impl Service {
             }
             // They contradict what is known. Whoever searches for the primary also remembers what is found.
             settled = match self.find(Instant::now() + SEARCH).await {
-                Ok(found) if found.address == known.address => Some((others, Instant::now())),
+                Ok(found) if found.home.address == known.address => Some((others, Instant::now())),
                 _ => None,
             };
         }
