@@ -16,10 +16,10 @@ pub(super) fn service(url: &str, scheme: &str) -> Result<Service, LockError> {
     let addresses = hosts.split(',').enumerate().map(|(at, host)| sentinel_url(scheme, at + 1, host));
     let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
     let any = addresses.first().map_or("", |address| address.trim_start_matches(scheme).trim_start_matches("://"));
-    let primary = read(&format!("{scheme}://{credentials}{any}{path}{query}"))?;
-    let primary = settled(primary, query.contains("protocol="));
-
     let login = Login::of(scheme, query)?;
+    let primary = read(&format!("{scheme}://{credentials}{any}{path}{query}"))?;
+    let primary = settled(primary, login.has_protocol);
+
     let mut sentinels: Vec<Client> = Vec::with_capacity(addresses.len());
     for (at, address) in addresses.iter().enumerate() {
         let info = read(address)?;
@@ -81,9 +81,11 @@ fn sentinel_url(scheme: &str, number: usize, host: &str) -> Result<String, LockE
     Ok(url)
 }
 
-/// How to log in to the sentinels.
+/// What the query says: how to log in to the sentinels.
 #[derive(Default)]
 struct Login {
+    /// Whether it also says how to speak to the primary.
+    has_protocol: bool,
     user: Option<String>,
     password: Option<String>,
 }
@@ -96,7 +98,11 @@ impl Login {
             let slot = match &*name {
                 "sentinel_user" => &mut login.user,
                 "sentinel_password" => &mut login.password,
-                "protocol" => continue,
+                "protocol" if matches!(&*value, "2" | "resp2" | "3" | "resp3") => {
+                    login.has_protocol = true;
+                    continue;
+                }
+                "protocol" => return Err(invalid("url", "the `protocol` in its query is `resp2` or `resp3`")),
                 _ => {
                     let known = "`sentinel_user`, `sentinel_password` and `protocol`";
                     return Err(invalid("url", format!("its query has an unknown parameter; there are {known}")));
@@ -126,7 +132,8 @@ impl Login {
 }
 
 fn read(url: &str) -> Result<ConnectionInfo, LockError> {
-    url.into_connection_info().map_err(|error| invalid("url", format!("it has the form {FORM}, and {error}")))
+    url.into_connection_info()
+        .map_err(|error| invalid("url", format!("it has the form {FORM}, and can't be read otherwise: {error}")))
 }
 
 #[cfg(test)]
@@ -160,7 +167,7 @@ mod tests {
             ("u:secret@::1#s", "no. 1 can't be read"),
             ("u:secret@h1,h1:26379#s", "no. 2 stands there twice"),
             ("u:secret@h1/secret#s", "Invalid database number"),
-            ("h1?protocol=secret#s", "protocol"),
+            ("h1?protocol=secret#s", "is `resp2` or `resp3`"),
             ("h1?sentinel_pasword=secret#s", "unknown parameter"),
             ("h1?sentinel_password=#s", "`sentinel_password` is empty"),
             ("h1?sentinel_password=secret&sentinel_password=b#s", "there twice"),
