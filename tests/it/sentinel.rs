@@ -10,24 +10,36 @@ use crate::calls::{Call, Failure, brisk, connect, redis_key, sees_renewals};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::holders::{Log, Until, assert_no_overlap};
 use crate::harness::process::{Child, emit};
-use crate::harness::sentinel::{Fall, Guarded};
+use crate::harness::sentinel::{Fall, Guarded, SERVICE};
 use crate::harness::server::Server;
 
-/// Longer than any failover takes here: about three seconds, or six if the first vote fails.
-const LONG: Duration = Duration::from_secs(15);
+/// Longer by half than any failover takes here: about three seconds, or twelve if a vote fails.
+const LONG: Duration = Duration::from_secs(30);
 /// Shorter than any failover by a fall takes: sentinels wait for a second at first.
 const SHORT: Duration = Duration::from_millis(600);
 
 #[tokio::test]
 async fn a_lock_is_taken_renewed_and_freed() {
     let guarded = Guarded::start(1).await;
-    let manager = connect(&guarded.url()).await;
-    let call = Call::holding(&manager, "k", Duration::from_secs(1)).await;
-    sees_renewals(guarded.primary(), "k", 2).await;
-    call.finished().await.unwrap();
-    assert_eq!(guarded.primary().dbsize().await, 0);
-    let text = format!("{manager:?}");
-    assert!(text.contains("orders") && text.contains(&guarded.hosts().replace(',', ", ")), "{text}");
+    for query in ["", "?protocol=resp2"] {
+        let manager = connect(&format!("redis-sentinel://{}{query}#{SERVICE}", guarded.hosts())).await;
+        let call = Call::holding(&manager, "k", Duration::from_secs(1)).await;
+        sees_renewals(guarded.primary(), "k", 2).await;
+        call.finished().await.unwrap();
+        assert_eq!(guarded.primary().dbsize().await, 0);
+        let text = format!("{manager:?}");
+        assert!(text.contains(SERVICE) && text.contains(&guarded.hosts().replace(',', ", ")), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn an_error_tells_which_server_was_the_primary() {
+    let guarded = Guarded::start(1).await;
+    let manager = connect(&format!("redis-sentinel://{}/3#{SERVICE}", guarded.hosts())).await;
+    guarded.primary().config("maxmemory", "1").await;
+    let error = manager.lock("k").acquire().await.unwrap_err().to_string();
+    assert!(error.contains("OOM") && error.contains(&guarded.primary().address()), "{error}");
+    assert!(error.contains("sentinels") && error.contains(SERVICE), "{error}");
 }
 
 /// One who holds the lock whenever it can, until the task is aborted, and writes down when.

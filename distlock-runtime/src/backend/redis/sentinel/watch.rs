@@ -68,13 +68,14 @@ impl Service {
             let Some(known) = known.filter(|_| self.since_asked() >= PERIOD * 3 / 4) else { continue };
             let begin = Time::now();
             let mut others = self.poll(&mut lines).await;
-            self.note_asked(begin);
             others.retain(|(_, address, _)| *address != known.address);
             let is_settled = |(before, at): &(Vec<Naming>, Instant)| *before == others && at.elapsed() < SETTLED;
             if others.is_empty() || settled.as_ref().is_some_and(is_settled) {
+                self.note_asked(begin);
                 continue;
             }
-            // They contradict what is known. Whoever searches for the primary also remembers what is found.
+            // They contradict what is known, which is not confirmed before a search has found the same again. Whoever
+            // searches also remembers what is found.
             settled = match self.find(Instant::now() + SEARCH).await {
                 Ok(found) if found.home.address == known.address => Some((others, Instant::now())),
                 _ => None,
