@@ -65,9 +65,12 @@ impl Sentinel {
         tied::stop(&self.process.lock().unwrap());
     }
 
-    /// How often it gives signs of life to the other sentinels, and by which four times an old primary is made a replica.
-    async fn publish_every(&self, millis: u32) {
-        self.query::<()>(cmd("SENTINEL").arg("DEBUG").arg("publish-period").arg(millis)).await.unwrap();
+    /// How often it asks servers who follows them, and gives signs of life to the other sentinels, in milliseconds. An old
+    /// primary is made a replica after four of the latter.
+    async fn paces(&self, info: u32, publish: u32) {
+        let mut paces = cmd("SENTINEL");
+        paces.arg("DEBUG").arg("info-period").arg(info).arg("publish-period").arg(publish);
+        self.query::<()>(&paces).await.unwrap();
     }
 
     /// Whether it knows all that there is to know.
@@ -148,12 +151,12 @@ impl Guarded {
             sentinels.push(Sentinel::start(&servers[0], &passwords).await);
         }
         for sentinel in &sentinels {
-            sentinel.publish_every(100).await;
+            sentinel.paces(100, 100).await;
         }
         for sentinel in &sentinels {
             eventually("a sentinel to know all others", || sentinel.knows(replicas, 3)).await;
             // What sentinels do when nobody is in a hurry.
-            sentinel.publish_every(2000).await;
+            sentinel.paces(10_000, 2000).await;
         }
         Self { servers, sentinels }
     }
