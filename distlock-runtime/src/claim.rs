@@ -24,7 +24,7 @@ pub(crate) struct Claim<'a> {
 }
 
 /// Requests that had no answer, and so may have set the key or may set it yet.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Strays {
     pub(crate) requests: u32,
     /// The ways that they took, as far as is known.
@@ -63,9 +63,11 @@ impl<'a> Claim<'a> {
     }
 
     /// The same for a caller that stands in the line, and may have inherited requests of an earlier one.
-    pub(crate) fn with_seat(self, seat: Seat, strays: Option<Strays>) -> Claim<'a> {
-        let queued = strays.is_some();
-        Claim { seat: Some(seat), strays: strays.unwrap_or_default(), queued, ..self }
+    pub(crate) fn with_seat(mut self, seat: Option<Seat>, strays: Option<Strays>) -> Claim<'a> {
+        self.seat = seat;
+        self.queued = strays.is_some();
+        self.strays = strays.unwrap_or_default();
+        self
     }
 
     /// Takes the seat on, once there is nothing left to claim.

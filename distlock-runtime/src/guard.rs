@@ -62,6 +62,18 @@ impl LockGuard {
         self
     }
 
+    pub(crate) fn add_strays(&mut self, more: Strays) {
+        self.strays.requests = self.strays.requests.saturating_add(more.requests);
+        self.strays.routes.extend(more.routes);
+    }
+
+    /// The tokens that were minted for later callers are below a newer one: they are not given out.
+    pub(crate) fn spend_tokens(&mut self) {
+        if let Some((_, turns)) = &mut self.seat {
+            turns.last_fence = 0;
+        }
+    }
+
     pub(crate) fn with_others(mut self, others: Vec<LockGuard>) -> LockGuard {
         self.others = others;
         self
@@ -133,8 +145,7 @@ impl LockGuard {
 
     async fn free_own(&mut self) -> Result<(), NotFreed> {
         if self.freed {
-            self.inner = None;
-            return self.lease.hold.leading().check().map_err(NotFreed::Lost);
+            return self.end_inside();
         }
         let hold = &self.lease.hold;
         let progress = self.call.core.watchdog().unwatch(hold);
@@ -160,6 +171,17 @@ impl LockGuard {
                 Err(NotFreed::Unanswered(error))
             }
         }
+    }
+
+    /// Ends a call that passed under another lock.
+    fn end_inside(&mut self) -> Result<(), NotFreed> {
+        let hold = &self.lease.hold;
+        let leading = hold.leading();
+        let checked = if leading.has_ended() { Err(LostReason::Gone) } else { leading.check() };
+        if self.inner.take().is_some() {
+            hold.ends_inside();
+        }
+        checked.map_err(NotFreed::Lost)
     }
 
     /// Leaves the lock to the next caller of this process that waits for it, if there is one and it may have it.
@@ -194,6 +216,9 @@ impl Drop for LockGuard {
             if !passed_on && ended != Err(LostReason::Gone) {
                 self.call.core.watchdog().free(&self.lease.hold);
             }
+        }
+        if self.inner.is_some() {
+            self.lease.hold.ends_inside();
         }
         let (hold, watchdog) = (&self.lease.hold, self.call.core.watchdog());
         let strays = std::mem::take(&mut self.strays);
@@ -235,20 +260,23 @@ impl Lease {
         self.hold.key.as_str()
     }
 
-    /// The token of this acquisition: a UUID, which also stands in the log and on the server.
+    /// The token of this acquisition: a UUID, which also stands in the log. What stands on the server is the same, unless the
+    /// lock came from another caller of this process that had waited for it.
     pub fn token(&self) -> &str {
         self.hold.token()
     }
 
-    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's.
+    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's; one
+    /// that takes further keys has one of its own, above those of all its keys.
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.hold.leading().fence()
+        self.hold.fence_of_group()
     }
 
     /// What is left of the lease if it is not renewed again, by the holder's own careful clock. Zero once the lock is
     /// lost or released. Of several locks this is the least.
     pub fn remaining(&self) -> Duration {
-        self.hold.group().map(|hold| hold.leading().remaining()).min().unwrap_or_default()
+        let remaining = |hold: &Hold| if hold.has_ended() { Duration::ZERO } else { hold.leading().remaining() };
+        self.hold.group().map(remaining).min().unwrap_or_default()
     }
 
     /// Whether the lock is held at this moment.

@@ -125,6 +125,11 @@ impl Hold {
         self.outer.get().map_or(self, |outer| outer.leading())
     }
 
+    /// A call that passed under another lock is over.
+    pub(crate) fn ends_inside(&self) {
+        self.state.0.store(ENDED, Ordering::Release);
+    }
+
     pub(crate) fn inner(&self) -> &Arc<tokio::sync::Mutex<()>> {
         self.inner.get_or_init(Arc::default)
     }
@@ -138,7 +143,9 @@ impl Hold {
     pub(crate) fn check_group(&self) -> Result<(), (&Hold, LostReason)> {
         self.group().try_for_each(|hold| {
             let leading = hold.leading();
-            leading.check().map_err(|reason| (leading, reason))
+            let ended = hold.outer.get().is_some() && (leading.has_ended() || hold.has_ended());
+            let checked = if ended { Err(LostReason::Gone) } else { leading.check() };
+            checked.map_err(|reason| (leading, reason))
         })
     }
 
@@ -147,6 +154,11 @@ impl Hold {
             0 => None,
             number => FencingToken::new(number),
         }
+    }
+
+    /// The token of a group: its own, or the highest of those that it passes under.
+    pub(crate) fn fence_of_group(&self) -> Option<FencingToken> {
+        self.fence().or_else(|| self.group().filter_map(|hold| hold.leading().fence()).max())
     }
 
     pub(crate) fn set_fence(&self, token: FencingToken) {
@@ -244,10 +256,6 @@ impl Hold {
         if self.state.0.swap(mark(LostReason::Gone), Ordering::AcqRel) == ENDED {
             self.announce(LostReason::Gone);
         }
-    }
-
-    pub(crate) fn is_held(&self) -> bool {
-        is_deadline(self.state.0.load(Ordering::Acquire))
     }
 
     pub(crate) fn has_ended(&self) -> bool {

@@ -218,3 +218,87 @@ async fn a_nested_call_passes_while_the_manager_is_shutting_down() {
     assert_eq!(soon("the call", call).await.unwrap().unwrap(), 7);
     assert_eq!(server.query::<u64>(&cmd("DBSIZE")).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn a_nested_call_takes_no_step_after_the_body_that_it_passed_under_has_ended() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (steps, (go_on, may_go_on)) = (AtomicUsize::new(0), tokio::sync::oneshot::channel::<()>());
+    let mut nested = Box::pin(manager.lock("k").run(async {
+        steps.fetch_add(1, Ordering::SeqCst);
+        may_go_on.await.unwrap();
+        steps.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Failure>(())
+    }));
+    let outer = manager.lock("k").run(async {
+        while steps.load(Ordering::SeqCst) == 0 {
+            tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
+        }
+        Ok::<_, Failure>(())
+    });
+    soon("the outer call", outer).await.unwrap();
+    let guard = another.lock("k").acquire().await.unwrap();
+    go_on.send(()).unwrap();
+    let outcome = soon("the nested call", nested).await;
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    assert_eq!(steps.load(Ordering::SeqCst), 1, "two bodies at once");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sibling_whose_turn_comes_after_the_outer_body_does_not_begin() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mut second = Box::pin(manager.lock("k").wait(LONG).run(async { Ok::<_, Failure>("began") }));
+    let theirs = manager.clone();
+    let outer = manager.lock("k").run(async {
+        let first = theirs.lock("k").run(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            Ok::<_, Failure>("first")
+        });
+        // The second waits behind the first, and is not polled again in here.
+        tokio::select! { biased; first = first => first, _ = &mut second => unreachable!() }
+    });
+    assert_eq!(soon("the outer call", outer).await.unwrap(), "first");
+    let guard = another.lock("k").acquire().await.unwrap();
+    let outcome = soon("the second", second).await;
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_body_begins_under_a_lock_that_is_known_to_be_lost() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let (theirs, server) = (manager.clone(), &server);
+    let request = manager.lock("k").ttl(Duration::from_millis(600)).on_lost(OnLost::Finish);
+    let body = async move {
+        assert!(server.del(&redis_key("k")).await);
+        // Long enough for a renewal to notice.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let nested = theirs.lock("k").on_lost(OnLost::Finish).run(async { Ok::<_, Failure>("began") }).await;
+        assert!(matches!(nested, Err(Failure::Lock(LockError::Lost { .. }))), "{nested:?}");
+        Ok::<_, Failure>(())
+    };
+    soon("the call", request.run(body)).await.unwrap();
+}
+
+#[distributed_lock(key = "k", global, lease = lease)]
+async fn lends_its_lease() -> Result<distlock::Lease, Failure> {
+    assert!(lease.is_held());
+    Ok(lease)
+}
+
+#[tokio::test]
+async fn the_lease_of_a_nested_call_ends_with_it() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let body = async {
+        let lease = lends_its_lease().await?;
+        assert!(lease.ensure_held().is_err() && !lease.is_held());
+        Ok::<_, Failure>(())
+    };
+    soon("the call", manager.scope(manager.lock("k").run(body))).await.unwrap();
+}

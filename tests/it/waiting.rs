@@ -482,3 +482,60 @@ async fn a_blocked_runtime_keeps_nobody_of_another_one_waiting() {
     soon("the other one", tokio::task::spawn_blocking(move || thread.join().unwrap())).await.unwrap();
     eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
 }
+
+#[tokio::test]
+async fn a_late_request_of_one_that_gave_up_does_not_shorten_the_next_ones_lease() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let manager = connect(&proxy.url()).await;
+    warm_up(&manager).await;
+    proxy.delay(Way::Requests, Duration::from_millis(700));
+    let short = manager.lock("k").ttl(Duration::from_millis(200)).wait(Duration::from_millis(1));
+    assert!(short.acquire().await.is_err());
+    proxy.pass();
+    let guard = soon("the next", manager.lock("k").wait(LONG).acquire()).await.unwrap();
+    // By then the late request has arrived.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(server.pttl(&redis_key("k")).await > 10_000, "the lease was shortened");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_waiter_that_nobody_polls_keeps_no_other_of_its_manager_waiting() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let mut first = Box::pin(manager.lock("k").wait(LONG).acquire());
+    let stands = stand_in_line(&server, "k", 1);
+    tokio::select! { _ = &mut first => unreachable!(), () = stands => {} }
+    guard.release().await.unwrap();
+    let guard = soon("the one behind it", manager.lock("k").wait(LONG).acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    soon("the first, polled again", first).await.unwrap().release().await.unwrap();
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_in_time_where_the_server_does_not_answer() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let manager = connect(&proxy.url()).await;
+    proxy.blackhole();
+    let begin = Instant::now();
+    let error = manager.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
+    // A command may take a second, and to connect two.
+    assert!(begin.elapsed() < Duration::from_millis(900), "{:?}: {error}", begin.elapsed());
+    assert!(matches!(error, LockError::Backend { .. }) && error.is_transient(), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_no_line_of_ours_does_not_keep_a_lock_from_being_freed() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let body = async {
+        server.set(&line_of("k"), "something else").await;
+        Ok::<_, Failure>(7)
+    };
+    assert_eq!(soon("the call", manager.lock("k").run(body)).await.unwrap(), 7);
+    assert!(!server.exists(&redis_key("k")).await);
+}
