@@ -96,7 +96,7 @@ impl LockGuard {
         &self.lease
     }
 
-    /// The length of the lease, as it was asked for.
+    /// The length of the lease: as it was asked for, or as it follows from the manager and `max_hold`.
     pub fn ttl(&self) -> Duration {
         self.lease.hold.terms.ttl
     }
@@ -177,7 +177,7 @@ impl LockGuard {
     fn end_inside(&mut self) -> Result<(), NotFreed> {
         let hold = &self.lease.hold;
         let leading = hold.leading();
-        let checked = if leading.has_ended() { Err(LostReason::Gone) } else { leading.check() };
+        let checked = if leading.has_ended() { Err(LostReason::Released) } else { leading.check() };
         if self.inner.take().is_some() {
             hold.ends_inside();
         }
@@ -255,9 +255,14 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The key that is locked, as it was rendered.
+    /// The key that is locked, as it was rendered; the first, if there are several.
     pub fn key(&self) -> &str {
         self.hold.key.as_str()
+    }
+
+    /// All keys that are locked together, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.hold.group().map(|hold| hold.key.as_str())
     }
 
     /// The token of this acquisition: a UUID, which also stands in the log. What stands on the server is the same, unless the
@@ -266,8 +271,9 @@ impl Lease {
         self.hold.token()
     }
 
-    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's; one
-    /// that takes further keys has one of its own, above those of all its keys.
+    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's. One
+    /// that passes under another and takes further keys gets a new one, above the last of each, and so does the other: ask
+    /// for it again after such a call.
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fence_of_group()
     }
@@ -288,11 +294,11 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if it is not, with [`LostReason::Gone`] after a release.
+    /// [`LockError::Lost`] if it is not, with [`LostReason::Released`] after a release.
     pub fn ensure_held(&self) -> Result<(), LockError> {
         self.hold.check_group().map_err(|(hold, reason)| hold.lost_error(reason))?;
         match self.hold.group().map(Hold::leading).find(|hold| hold.has_ended()) {
-            Some(hold) => Err(hold.lost_error(LostReason::Gone)),
+            Some(hold) => Err(hold.lost_error(LostReason::Released)),
             None => Ok(()),
         }
     }
@@ -310,7 +316,7 @@ impl Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("key", &self.key())
+            .field("keys", &self.keys().collect::<Vec<_>>())
             .field("token", &self.token())
             .field("remaining", &self.remaining())
             .finish()

@@ -144,7 +144,7 @@ impl Hold {
         self.group().try_for_each(|hold| {
             let leading = hold.leading();
             let ended = hold.outer.get().is_some() && (leading.has_ended() || hold.has_ended());
-            let checked = if ended { Err(LostReason::Gone) } else { leading.check() };
+            let checked = if ended { Err(LostReason::Released) } else { leading.check() };
             checked.map_err(|reason| (leading, reason))
         })
     }
@@ -156,9 +156,9 @@ impl Hold {
         }
     }
 
-    /// The token of a group: its own, or the highest of those that it passes under.
+    /// The token of a group: the highest that one of its locks has.
     pub(crate) fn fence_of_group(&self) -> Option<FencingToken> {
-        self.fence().or_else(|| self.group().filter_map(|hold| hold.leading().fence()).max())
+        self.group().filter_map(|hold| hold.leading().fence()).max()
     }
 
     pub(crate) fn set_fence(&self, token: FencingToken) {
@@ -373,6 +373,7 @@ fn mark(reason: LostReason) -> u64 {
         LostReason::Expired => EXPIRED,
         LostReason::HeldTooLong => HELD_TOO_LONG,
         LostReason::Shutdown => SHUTDOWN,
+        LostReason::Released => ENDED,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::backend::PATIENCE;
+use crate::backend::{BackendError, PATIENCE};
 use crate::claim::Refusal;
 use crate::clock::Time;
 use crate::hold::Hold;
@@ -71,6 +71,8 @@ enum Seen {
         holder: String,
         until: Time,
     },
+    /// The server could not be asked.
+    Failed(String),
 }
 
 impl Lines {
@@ -134,10 +136,13 @@ impl Line {
     }
 
     pub(crate) fn refused(&self, refusal: &Refusal) {
-        if let Refusal::Held { holder, remaining, .. } = refusal {
-            let until = Time::now().saturating_add(*remaining);
-            *self.seen() = Seen::Other { holder: holder.clone(), until };
-        }
+        *self.seen() = match refusal {
+            Refusal::Held { holder, remaining, .. } => {
+                Seen::Other { holder: holder.clone(), until: Time::now().saturating_add(*remaining) }
+            }
+            Refusal::Failed(error) => Seen::Failed(error.to_string()),
+            Refusal::Late => return,
+        };
     }
 
     /// Why one who waited here did not come to ask by itself.
@@ -146,6 +151,7 @@ impl Line {
             Seen::Nobody => (String::new(), Duration::ZERO),
             Seen::Ours(hold) => (owner.to_owned(), hold.upgrade().map(|hold| hold.remaining()).unwrap_or_default()),
             Seen::Other { holder, until } => (holder.clone(), until.saturating_since(Time::now())),
+            Seen::Failed(text) => return Refusal::Failed(BackendError::passing(text.clone())),
         };
         Refusal::Held { holder, remaining, first: false }
     }

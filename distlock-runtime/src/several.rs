@@ -34,7 +34,11 @@ pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard,
     if first.terms.fencing_token && !first.others.is_empty() {
         // One that is above the last of every key, of those that were held before and of the others.
         let group: Vec<&Hold> = first.group().collect();
-        first.set_fence(nest::mint(&core, &group).await?);
+        let token = nest::mint(&core, &group).await?;
+        // Also for what the task held before: what it writes from now on must not pass for older.
+        for hold in group {
+            hold.leading().set_fence(token);
+        }
         guards.iter_mut().for_each(LockGuard::spend_tokens);
     }
     // The first lock's guard is the one that the lease goes by.

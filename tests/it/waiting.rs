@@ -539,3 +539,22 @@ async fn what_is_no_line_of_ours_does_not_keep_a_lock_from_being_freed() {
     assert_eq!(soon("the call", manager.lock("k").run(body)).await.unwrap(), 7);
     assert!(!server.exists(&redis_key("k")).await);
 }
+
+#[tokio::test]
+async fn one_that_waits_behind_another_of_its_manager_is_told_of_an_outage() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let _guard = holder.lock("k").acquire().await.unwrap();
+    let first = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    server.kill();
+    // Until the first has found out.
+    let error = loop {
+        let error = manager.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
+        if !error.is_busy() {
+            break error;
+        }
+    };
+    assert!(matches!(error, LockError::Backend { .. }) && error.is_transient(), "{error:?}");
+    first.abort();
+}
