@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::backend::{BackendError, Released};
+use crate::backend::{BackendError, PATIENCE, Released};
 use crate::claim::Strays;
 use crate::hold::Hold;
 use crate::lease::Progress;
@@ -77,6 +77,11 @@ impl LockGuard {
     pub(crate) fn with_others(mut self, others: Vec<LockGuard>) -> LockGuard {
         self.others = others;
         self
+    }
+
+    /// Whether all that this holds is held, by the clock.
+    pub(crate) fn ensure_held(&self) -> Result<(), LockError> {
+        self.lease.hold.check_group().map_err(|(lost, reason)| lost.lost_error(reason))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -153,6 +158,9 @@ impl LockGuard {
         if self.pass_on(progress, remaining) {
             return Ok(());
         }
+        if let Some((seat, _)) = &self.seat {
+            seat.line().expect_within(PATIENCE);
+        }
         let hold = &self.lease.hold;
         let timeout = hold.terms.command_timeout.min(remaining);
         let released = self.call.core.backend().release(hold.entry_within(timeout)).await;
@@ -190,7 +198,10 @@ impl LockGuard {
         let (Some((seat, turns)), Some(progress)) = (&self.seat, progress) else { return false };
         let fresh = remaining > hold.terms.ttl / 2 && self.strays.requests == 0 && self.ensure_open().is_ok();
         let next = turns.next().filter(|_| fresh && seat.line().waiting() > 0);
-        let Some(turns) = next else { return false };
+        let Some(mut turns) = next else { return false };
+        if hold.is_outdone() {
+            turns.last_fence = 0;
+        }
         let Some(parked) = self.call.core.watchdog().park(hold) else { return false };
         if let Some((seat, _)) = self.seat.take() {
             seat.leave(Competitor::Holding(Tenure { parked, progress, turns }));

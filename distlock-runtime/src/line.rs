@@ -121,7 +121,12 @@ impl Line {
 
     /// Whether the one who has the seat has not done in time what it had to.
     pub(crate) fn is_stuck(&self) -> bool {
-        Time::now().as_nanos() > self.due.load(Ordering::Relaxed)
+        let due = self.due.load(Ordering::Relaxed);
+        // What it holds may be gone by now, and it does not know or does not care.
+        let lost = due == u64::MAX
+            && matches!(&*self.seen(), Seen::Ours(hold)
+                if hold.upgrade().is_some_and(|hold| hold.lost_for() > PATIENCE));
+        lost || Time::now().as_nanos() > due
     }
 
     /// The one who has the seat will do something within this time.
