@@ -1,6 +1,6 @@
 //! The syntax of the attribute: `name = value` and flags, with their spans; nothing is judged but names.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
@@ -76,12 +76,18 @@ impl<T> Slot<T> {
 impl Args {
     /// Reads all arguments, past those that are wrong.
     pub(crate) fn read(tokens: TokenStream) -> Self {
-        let read = |input: ParseStream<'_>| Ok(Self::read_all(input));
-        read.parse2(tokens).unwrap_or_else(|error| {
-            let mut args = Self::default();
+        let mut args = Self::default();
+        let read = |input: ParseStream<'_>| {
+            args = Self::read_all(input);
+            Ok(())
+        };
+        // What brackets hold beyond what was read is told at the end, and spoils nothing else. It may be told already.
+        if let Err(error) = read.parse2(with_precedence(tokens))
+            && args.mistakes.is_empty()
+        {
             args.mistakes.push(error);
-            args
-        })
+        }
+        args
     }
 
     fn read_all(input: ParseStream<'_>) -> Self {
@@ -161,6 +167,26 @@ impl Args {
             slot.spoil();
         }
     }
+}
+
+/// The tokens with parentheses around each operation that came through a macro as `$e:expr`: nothing else would keep
+/// `$e * 2` from meaning `id + 1 * 2`.
+fn with_precedence(tokens: TokenStream) -> TokenStream {
+    let kept = tokens.into_iter().map(|token| match token {
+        TokenTree::Group(group) => {
+            let operates = group.delimiter() == Delimiter::None
+                && matches!(
+                    syn::parse2(group.stream()),
+                    Ok(Expr::Assign(_) | Expr::Binary(_) | Expr::Cast(_) | Expr::Range(_) | Expr::Unary(_))
+                );
+            let delimiter = if operates { Delimiter::Parenthesis } else { group.delimiter() };
+            let mut kept = Group::new(delimiter, with_precedence(group.stream()));
+            kept.set_span(group.span());
+            kept.into()
+        }
+        token => token,
+    });
+    kept.collect()
 }
 
 fn value(name: &Ident, input: ParseStream<'_>) -> syn::Result<Expr> {
@@ -266,6 +292,23 @@ mod tests {
             args.mistakes.or(())?;
         }
         Ok(())
+    }
+
+    #[test]
+    fn what_brackets_hold_too_much_is_told_and_the_rest_is_read() {
+        let args = Args::read(quote!(key = "a", or_else = |_| f(3 4), ttl = "1s"));
+        assert!(matches!((&args.key, &args.ttl), (Slot::Filled(_), Slot::Filled(_))));
+        let told = messages(quote!(key = "a", or_else = |_| f(3 4), ttl = "1s"));
+        assert_eq!(told.len(), 1, "{told:?}");
+    }
+
+    #[test]
+    fn an_operation_from_a_macro_stays_one() {
+        let sum = TokenTree::from(Group::new(Delimiter::None, quote!(id + 1)));
+        let args = Args::read(quote!(key = #sum * 2));
+        assert!(
+            matches!(args.key, Slot::Filled(given) if quote::ToTokens::to_token_stream(&given.value).to_string() == "(id + 1) * 2")
+        );
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Writes the function that locks: one call of the runtime, with the body as a future. Nothing can fail here.
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Path, ReturnType, Type};
 
@@ -82,7 +83,7 @@ fn braces(function: &Function, code: TokenStream) -> TokenStream {
 fn bind_leases(function: &mut Function, spec: &Spec) -> Vec<Ident> {
     let (lease, token) = (spec.lease.as_ref(), spec.fencing_token.as_ref());
     if function.shape == Shape::Async {
-        return lease.into_iter().chain(token).cloned().collect();
+        return lease.cloned().into_iter().chain(token.map(token_source)).collect();
     }
     let mut sources = Vec::new();
     for (name, is_token) in lease.into_iter().map(|name| (name, false)).chain(token.map(|name| (name, true))) {
@@ -96,6 +97,12 @@ fn bind_leases(function: &mut Function, spec: &Spec) -> Vec<Ident> {
         sources.extend(more);
     }
     sources
+}
+
+/// What the fencing token is read from in an async function's body. It has no name of the user's, which may say that it is
+/// not used.
+fn token_source(token: &Ident) -> Ident {
+    format_ident!("__distlock_{}", token.unraw(), span = Span::mixed_site())
 }
 
 /// The statements that make the call, and the future `inner` run under it.
@@ -160,7 +167,8 @@ fn block(function: &Function, params: &[Param], spec: &Spec, lower: &[Spec]) -> 
     let declared = declared(&sig.output, &spec.krate);
     let tokens = [spec].into_iter().chain(lower).filter_map(|spec| {
         let (token, private) = (spec.fencing_token.as_ref()?, private(&spec.krate, Span::mixed_site()));
-        Some(quote_spanned!(Span::mixed_site()=> let #token = #private::fencing_token(#token);))
+        let source = token_source(token);
+        Some(quote_spanned!(Span::mixed_site()=> let #token = #private::fencing_token(#source);))
     });
     let block = braces(function, two_statements(body));
     // A `return` of what has returned would be unreachable.

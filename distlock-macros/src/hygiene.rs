@@ -35,6 +35,14 @@ pub(crate) fn resolved(tokens: TokenStream, names: &[Ident], place: Span) -> Tok
             }
             word.into()
         }
+        // What a format captures by name means what stands in the literal's view.
+        TokenTree::Literal(mut text) => {
+            let captured = |name: &&Ident| text.to_string().contains(&format!("{{{name}"));
+            if let Some(name) = names.iter().find(captured) {
+                text.set_span(text.span().resolved_at(name.span()));
+            }
+            text.into()
+        }
         token => token,
     })
 }

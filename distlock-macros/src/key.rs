@@ -2,7 +2,7 @@
 
 use proc_macro2::Span;
 use quote::ToTokens;
-use syn::Expr;
+use syn::{Block, Expr, ExprGroup, ExprLit, ExprParen, ExprReference, Lit, LitStr, Stmt};
 
 use crate::args::{Given, Slot};
 use crate::function::Function;
@@ -12,6 +12,8 @@ use crate::names::example;
 use crate::options::Literal;
 use crate::suggest;
 use crate::template::{self, Piece, Placeholder};
+
+const NO_TEMPLATE: &str = "this is no template, since it is a part of an expression; write `format!(..)` around it";
 
 /// The bytes that the fixed parts of a key may take up, because the whole may not be longer.
 const LONGEST: usize = 1024;
@@ -99,10 +101,45 @@ fn check_all(
             None
         }
         keys => {
+            for text in values(&keys).into_iter().filter(|text| looks_like_template(&text.value(), function)) {
+                mistakes.under(text, NO_TEMPLATE);
+            }
             one_for_all_by_expression(&keys, global, function, mistakes);
             Some(Keys::Expression(keys))
         }
     }
+}
+
+/// The string literals that an expression may have for its value: at the ends of branches and blocks, and in lists.
+fn values(expr: &Expr) -> Vec<&LitStr> {
+    match expr {
+        Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => vec![text],
+        Expr::Paren(ExprParen { expr, .. })
+        | Expr::Group(ExprGroup { expr, .. })
+        | Expr::Reference(ExprReference { expr, .. }) => values(expr),
+        Expr::Index(index) => values(&index.expr),
+        Expr::Array(list) => list.elems.iter().flat_map(values).collect(),
+        Expr::Block(block) => last(&block.block),
+        Expr::Match(choice) => choice.arms.iter().flat_map(|arm| values(&arm.body)).collect(),
+        Expr::If(choice) => {
+            let otherwise = choice.else_branch.iter().flat_map(|(_, branch)| values(branch));
+            last(&choice.then_branch).into_iter().chain(otherwise).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn last(block: &Block) -> Vec<&LitStr> {
+    match block.stmts.last() {
+        Some(Stmt::Expr(expr, None)) => values(expr),
+        _ => Vec::new(),
+    }
+}
+
+/// Whether the text has a placeholder with the name of a parameter.
+fn looks_like_template(text: &str, function: &Function) -> bool {
+    let named = |name: &String| ["<", "{"].iter().any(|open| text.contains(&format!("{open}{name}")));
+    function.names().iter().any(named)
 }
 
 fn one_for_all_by_expression(key: &Expr, global: Option<&Given<()>>, function: &Function, mistakes: &mut Mistakes) {
@@ -120,11 +157,14 @@ fn check_one(
     mistakes: &mut Mistakes,
 ) -> Option<Key> {
     let Some(literal) = Literal::of(&key) else {
+        for text in values(&key).into_iter().filter(|text| looks_like_template(&text.value(), function)) {
+            mistakes.under(text, NO_TEMPLATE);
+        }
         one_for_all_by_expression(&key, global, function, mistakes);
         return Some(Key::Expression(key));
     };
     let Some(text) = literal.string() else {
-        let message = "`key` takes a template, as in `key = \"order:<id>\"`, or an expression";
+        let message = format!("`{name}` takes templates, as in `\"order:<id>\"`, or expressions");
         mistakes.under(&key, message);
         return None;
     };
@@ -165,7 +205,7 @@ fn varies(placeholder: &Placeholder, function: &Function) -> bool {
 
 fn names_parameter(expr: &Expr, function: &Function) -> bool {
     let mut mentions = Mentions::default();
-    mentions.add(expr.to_token_stream());
+    mentions.add_what_varies(expr.to_token_stream());
     function.names().iter().any(|name| mentions.contains(name)) || mentions.contains("self")
 }
 

@@ -187,7 +187,7 @@ use crate::mistakes::Mistakes;
 /// | `#[distributed_lock]` | its lock is the outer one: taken first, freed last | its lock is the inner one |
 /// | `#[async_trait]` | stands on the trait or the impl, and so always is | - |
 /// | `#[async_recursion]` | every level takes its lock, or passes under that of the level above if the keys are the same | the same |
-/// | `#[tracing::instrument]` | the span begins when the lock is held | the span includes waiting for the lock |
+/// | `#[tracing::instrument]` | the span begins when the lock is held | the span includes waiting for the lock; but see below |
 /// | `#[tokio::main]`, `#[tokio::test]` | an error: the function is no longer async | the body runs under the lock |
 /// | `#[rstest]` | an error: the lock would be around the call without the parameters | every case takes its lock |
 /// | `#[cfg_attr(.., ..)]` | as if what it adds stood there | the same, but for another `distributed_lock` (see below) |
@@ -195,6 +195,9 @@ use crate::mistakes::Mistakes;
 /// Several attributes of this name nest in the order in which they are written, whatever stands between them, because the
 /// first one expands all of them. It knows the others by the name `distributed_lock`: one that is imported under another
 /// name, or added by `#[cfg_attr]`, is an attribute like any other, and so around the lock when it stands below.
+///
+/// Below this attribute, `#[instrument]` knows an `async fn`, but no function that returns its future, as those of an
+/// `#[async_trait]` are: there, put it above.
 ///
 /// An attribute below this one sees `__distlock_arg0` in place of a pattern. If it names what the pattern binds, as
 /// `#[instrument(fields(n = %from))]` does with `(from, to): (u64, u64)`, it belongs above.
@@ -225,6 +228,8 @@ use crate::mistakes::Mistakes;
 ///   parameter; `needless_lifetimes` does not see a lifetime that the return type names; `async_yields_async` speaks where
 ///   the returned type is a future and its name does not say so; `shadow_same`, if it is asked for, speaks of every
 ///   parameter. Parameters that the attribute uses are used.
+/// - A parameter `_name` is moved under an `allow` of `clippy::used_underscore_binding`, which a `forbid` of that refuses.
+/// - Where the return type is a future, the compiler may call the end of a body that does not get there unreachable.
 /// - `unused_assignments` also speaks of a field of `mut self` that is set and not read again, even by a `Drop`.
 /// - In a function that returns its future, clippy does not see `manual_async_fn`, `needless_pass_by_value` and
 ///   `missing_errors_doc`; `#[track_caller]` reaches the statements before the future only where that is an `impl Future`;

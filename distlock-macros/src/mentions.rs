@@ -15,6 +15,8 @@ pub(crate) struct Mentions(Vec<String>);
 /// What is known of the place where some tokens stand.
 #[derive(Clone, Copy)]
 struct Place<'a> {
+    /// Whether only what is certain counts.
+    strict: bool,
     /// Whether a macro sees the string literals, and may look for names in their braces.
     formats: bool,
     /// Whether these are, perhaps, the fields of a struct's literal.
@@ -25,7 +27,12 @@ struct Place<'a> {
 
 impl Mentions {
     pub(crate) fn add(&mut self, tokens: TokenStream) {
-        self.read(&flat(tokens), Place { formats: false, fields: false, bound: &[] });
+        self.read(&flat(tokens), Place { strict: false, formats: false, fields: false, bound: &[] });
+    }
+
+    /// The same, without what a macro may leave as it is: only of those that format, the text counts.
+    pub(crate) fn add_what_varies(&mut self, tokens: TokenStream) {
+        self.read(&flat(tokens), Place { strict: true, formats: false, fields: false, bound: &[] });
     }
 
     pub(crate) fn extend(&mut self, more: Mentions) {
@@ -74,7 +81,10 @@ impl Mentions {
             // Nothing in it is evaluated.
             Some("concat" | "stringify") => {}
             Some("format" | "format_args") => self.read_format(&inner, place),
-            Some(name) => self.read(&inner, Place { formats: name != "vec", fields: false, ..place }),
+            Some(name) => {
+                let formats = name != "vec" && (!place.strict || name.contains("format"));
+                self.read(&inner, Place { formats, fields: false, ..place });
+            }
             None => self.read(&inner, Place { formats: place.formats && !called, fields, ..place }),
         }
     }
@@ -85,7 +95,9 @@ impl Mentions {
         let mut bound = place.bound.to_vec();
         for argument in arguments.split(|token| is(token, ',')) {
             let value = match argument {
-                [TokenTree::Ident(name), sign, value @ ..] if is_alone(sign, '=') => {
+                [TokenTree::Ident(name), sign, value @ ..]
+                    if is(sign, '=') && !value.first().is_some_and(|next| is(next, '=') || is(next, '>')) =>
+                {
                     bound.push(name.unraw().to_string());
                     value
                 }
@@ -145,7 +157,7 @@ fn bindings(pattern: &[TokenTree]) -> Vec<String> {
     let ends = |at: &usize| is_type_colon(pattern.split_at(*at));
     let (pattern, _) = pattern.split_at((0..pattern.len()).find(ends).unwrap_or(pattern.len()));
     let mut names = Mentions::default();
-    names.read(pattern, Place { formats: false, fields: false, bound: &[] });
+    names.read(pattern, Place { strict: false, formats: false, fields: false, bound: &[] });
     names.0
 }
 

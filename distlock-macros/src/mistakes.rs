@@ -18,6 +18,10 @@ impl Mistakes {
         self.push(Error::new(Span::call_site(), message.as_ref()));
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     pub(crate) fn push(&mut self, error: Error) {
         match &mut self.0 {
             None => self.0 = Some(error),

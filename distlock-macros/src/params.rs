@@ -118,7 +118,9 @@ fn move_one(param: &Param, mentions: &Mentions) -> TokenStream {
     }
     // What a pattern leaves unbound must move, too.
     let mutable = borrows_mutably(pat).then(|| quote_spanned!(mixed=> mut));
-    let whole = quote_spanned!(mixed=> #attrs let #mutable #ident = #ident;);
+    // What is expected, is expected of the pattern.
+    let kept = param.attrs.iter().filter(|attr| !attr.path().is_ident("expect"));
+    let whole = quote_spanned!(mixed=> #(#kept)* let #mutable #ident = #ident;);
     let bound = match pat {
         Pat::Wild(_) => None,
         pat => Some(quote_spanned!(mixed=> #attrs let #pat = #ident;)),

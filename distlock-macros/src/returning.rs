@@ -5,8 +5,8 @@ use quote::{ToTokens, format_ident, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::Parser;
 use syn::{
-    Block, Expr, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment, ReturnType, Signature, Stmt,
-    Type, TypeParamBound,
+    Block, Expr, ExprGroup, ExprParen, FnArg, GenericArgument, Local, Pat, Path, PathArguments, PathSegment,
+    ReturnType, Signature, Stmt, Type, TypeParamBound,
 };
 
 use crate::mentions::Mentions;
@@ -52,7 +52,8 @@ pub(crate) fn yields_future(sig: &Signature) -> bool {
         (Some(_), Some(ty @ Type::ImplTrait(_))) => looks(ty),
         (Some(_), Some(ty @ Type::Path(path))) => path.path.segments.last().is_some_and(|last| {
             let name = last.ident.to_string();
-            name.contains("Fut")
+            name.ends_with("Fut")
+                || name.ends_with("Future")
                 || name == "JoinHandle"
                 || name == "Ready"
                 || (["Box", "Pin"].contains(&&*name) && looks(ty))
@@ -329,7 +330,11 @@ fn map_group(group: &Group, change: impl FnOnce(TokenStream) -> TokenStream) -> 
 /// A closure for a future that outlives the call of the function must own what it uses.
 pub(crate) fn owning(closure: &Expr) -> Expr {
     let mut closure = closure.clone();
-    if let Expr::Closure(closure) = &mut closure {
+    let mut inner = &mut closure;
+    while let Expr::Paren(ExprParen { expr, .. }) | Expr::Group(ExprGroup { expr, .. }) = inner {
+        inner = expr;
+    }
+    if let Expr::Closure(closure) = inner {
         closure.capture.get_or_insert_default();
     }
     closure

@@ -24,7 +24,10 @@ if count > 0 then
     return no_fence(KEYS[2])
   end
 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+-- A request that comes late must not shorten what a later one has got.
+if value == false or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
 if count > 0 then
   fence = mint(KEYS[2], fence, count)
 end

@@ -8,13 +8,16 @@
 -- ARGV[4..n+3]   our values: token and owner
 --
 -- Returns  {1, the fencing token or ''} if the locks are ours now, else {0, the place from 0 on of one that is not, the
---          value that stands there, its remaining milliseconds or -1 for none}
+--          value that stands there or '' if it is no string, its remaining milliseconds or -1 for none}
 
 -- include fence
 
 local n = #KEYS / 2
 for i = 1, n do
-  local value = redis.call('GET', KEYS[i])
+  local value = redis.pcall('GET', KEYS[i])
+  if type(value) == 'table' then
+    return string.find(value.err, 'WRONGTYPE') and {0, i - 1, '', -1} or value
+  end
   if value ~= false and value ~= ARGV[i + 3] then
     return {0, i - 1, value, redis.call('PTTL', KEYS[i])}
   end

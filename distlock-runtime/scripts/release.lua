@@ -8,8 +8,8 @@
 -- Returns  1 if something was freed, 0 if nothing was ours
 
 local ours = redis.call('GET', KEYS[1]) == ARGV[1]
--- A line always has an expiry. To ask so needs no right that a lock without a line doesn't.
-if redis.call('PTTL', KEYS[2]) == -2 then
+-- To ask so needs no right that a lock without a line doesn't. What is no line of ours must not keep a lock from being freed.
+if redis.call('PTTL', KEYS[2]) == -2 or type(redis.pcall('ZCARD', KEYS[2])) == 'table' then
   return ours and redis.call('DEL', KEYS[1]) or 0
 end
 

@@ -49,7 +49,10 @@ if holder ~= value then
 end
 
 if holder == value or (holder == false and head == member) then
-  redis.call('SET', lock, value, 'PX', ARGV[2])
+  -- A request that comes late must not shorten what a later one has got.
+  if remaining < tonumber(ARGV[2]) then
+    redis.call('SET', lock, value, 'PX', ARGV[2])
+  end
   leave(line, member)
   if count > 0 then
     fence = mint(fences, fence, count)

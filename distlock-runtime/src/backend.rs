@@ -5,6 +5,7 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 
 use std::fmt;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,6 +102,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         })
     }
 
+    /// Mints a fencing token that is above the last of every key, if under each key stands its entry; nothing if not. The
+    /// locks stay as they are.
+    fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
+        let _ = entries;
+        Box::pin(ready(Err(BackendError::lasting("the backend has no fencing tokens for locks that are held"))))
+    }
+
     /// Deletes `entry` if it is what stands under its key, or hands the lock over to the first in the line who is alive.
     /// A place that the entry has in the line is given up.
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>>;
@@ -145,6 +153,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
         (**self).acquire_all(entries, route)
+    }
+
+    fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
+        (**self).mint(entries)
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
@@ -280,6 +292,13 @@ pub enum AcquiredAll {
         value: String,
         /// After how long it expires if it is not renewed.
         remaining: Duration,
+    },
+    /// One of the keys is in use for something that is no lock, and nothing was set.
+    Foreign {
+        /// Which of the entries was refused.
+        index: usize,
+        /// What stands there.
+        found: String,
     },
 }
 

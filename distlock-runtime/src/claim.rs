@@ -24,7 +24,7 @@ pub(crate) struct Claim<'a> {
 }
 
 /// Requests that had no answer, and so may have set the key or may set it yet.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Strays {
     pub(crate) requests: u32,
     /// The ways that they took, as far as is known.
@@ -62,10 +62,11 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// The same for a caller that stands in the line, and may have inherited requests of an earlier one.
-    pub(crate) fn with_seat(self, seat: Seat, strays: Option<Strays>) -> Claim<'a> {
-        let queued = strays.is_some();
-        Claim { seat: Some(seat), strays: strays.unwrap_or_default(), queued, ..self }
+    /// The same for a caller that stands in the line, where it may have inherited a place.
+    pub(crate) fn with_seat(mut self, seat: Option<Seat>, queued: bool) -> Claim<'a> {
+        self.seat = seat;
+        self.queued = queued;
+        self
     }
 
     /// Takes the seat on, once there is nothing left to claim.
@@ -178,13 +179,15 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut strays = std::mem::take(&mut self.strays);
         strays.requests = strays.requests.saturating_add(u32::from(self.in_flight));
-        if strays.requests == 0 && !self.queued {
-            return;
-        }
-        let left = self.core.watchdog().leave(self.hold, strays);
-        // Whoever waits here behind us takes our place, rather than one at the end.
-        if let Some(seat) = self.seat.take() {
-            seat.leave(Competitor::Waiting(left));
+        if strays.requests > 0 {
+            // What may still come must be freed at once, and by nobody who waits for it: that could be never.
+            self.core.watchdog().free_strays(self.hold, strays);
+        } else if self.queued {
+            let left = self.core.watchdog().leave(self.hold);
+            // Whoever waits here behind us takes our place, rather than one at the end.
+            if let Some(seat) = self.seat.take() {
+                seat.leave(Competitor::Waiting(left));
+            }
         }
     }
 }

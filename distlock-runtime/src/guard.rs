@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::backend::{BackendError, Released};
+use crate::backend::{BackendError, PATIENCE, Released};
 use crate::claim::Strays;
 use crate::hold::Hold;
 use crate::lease::Progress;
@@ -62,9 +62,26 @@ impl LockGuard {
         self
     }
 
+    pub(crate) fn add_strays(&mut self, more: Strays) {
+        self.strays.requests = self.strays.requests.saturating_add(more.requests);
+        self.strays.routes.extend(more.routes);
+    }
+
+    /// The tokens that were minted for later callers are below a newer one: they are not given out.
+    pub(crate) fn spend_tokens(&mut self) {
+        if let Some((_, turns)) = &mut self.seat {
+            turns.last_fence = 0;
+        }
+    }
+
     pub(crate) fn with_others(mut self, others: Vec<LockGuard>) -> LockGuard {
         self.others = others;
         self
+    }
+
+    /// Whether all that this holds is held, by the clock.
+    pub(crate) fn ensure_held(&self) -> Result<(), LockError> {
+        self.lease.hold.check_group().map_err(|(lost, reason)| lost.lost_error(reason))
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -84,7 +101,7 @@ impl LockGuard {
         &self.lease
     }
 
-    /// The length of the lease, as it was asked for.
+    /// The length of the lease: as it was asked for, or as it follows from the manager and `max_hold`.
     pub fn ttl(&self) -> Duration {
         self.lease.hold.terms.ttl
     }
@@ -133,14 +150,16 @@ impl LockGuard {
 
     async fn free_own(&mut self) -> Result<(), NotFreed> {
         if self.freed {
-            self.inner = None;
-            return self.lease.hold.leading().check().map_err(NotFreed::Lost);
+            return self.end_inside();
         }
         let hold = &self.lease.hold;
         let progress = self.call.core.watchdog().unwatch(hold);
         let remaining = hold.end().map_err(NotFreed::Lost)?;
         if self.pass_on(progress, remaining) {
             return Ok(());
+        }
+        if let Some((seat, _)) = &self.seat {
+            seat.line().expect_within(PATIENCE);
         }
         let hold = &self.lease.hold;
         let timeout = hold.terms.command_timeout.min(remaining);
@@ -162,13 +181,27 @@ impl LockGuard {
         }
     }
 
+    /// Ends a call that passed under another lock.
+    fn end_inside(&mut self) -> Result<(), NotFreed> {
+        let hold = &self.lease.hold;
+        let leading = hold.leading();
+        let checked = if leading.has_ended() { Err(LostReason::Released) } else { leading.check() };
+        if self.inner.take().is_some() {
+            hold.ends_inside();
+        }
+        checked.map_err(NotFreed::Lost)
+    }
+
     /// Leaves the lock to the next caller of this process that waits for it, if there is one and it may have it.
     fn pass_on(&mut self, progress: Option<Progress>, remaining: Duration) -> bool {
         let hold = &self.lease.hold;
         let (Some((seat, turns)), Some(progress)) = (&self.seat, progress) else { return false };
         let fresh = remaining > hold.terms.ttl / 2 && self.strays.requests == 0 && self.ensure_open().is_ok();
         let next = turns.next().filter(|_| fresh && seat.line().waiting() > 0);
-        let Some(turns) = next else { return false };
+        let Some(mut turns) = next else { return false };
+        if hold.is_outdone() {
+            turns.last_fence = 0;
+        }
         let Some(parked) = self.call.core.watchdog().park(hold) else { return false };
         if let Some((seat, _)) = self.seat.take() {
             seat.leave(Competitor::Holding(Tenure { parked, progress, turns }));
@@ -194,6 +227,9 @@ impl Drop for LockGuard {
             if !passed_on && ended != Err(LostReason::Gone) {
                 self.call.core.watchdog().free(&self.lease.hold);
             }
+        }
+        if self.inner.is_some() {
+            self.lease.hold.ends_inside();
         }
         let (hold, watchdog) = (&self.lease.hold, self.call.core.watchdog());
         let strays = std::mem::take(&mut self.strays);
@@ -230,25 +266,34 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The key that is locked, as it was rendered.
+    /// The key that is locked, as it was rendered; the first, if there are several.
     pub fn key(&self) -> &str {
         self.hold.key.as_str()
     }
 
-    /// The token of this acquisition: a UUID, which also stands in the log and on the server.
+    /// All keys that are locked together, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.hold.group().map(|hold| hold.key.as_str())
+    }
+
+    /// The token of this acquisition: a UUID, which also stands in the log. What stands on the server is the same, unless the
+    /// lock came from another caller of this process that had waited for it.
     pub fn token(&self) -> &str {
         self.hold.token()
     }
 
-    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's.
+    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's. One
+    /// that passes under another and takes further keys gets a new one, above the last of each, and so does the other: ask
+    /// for it again after such a call.
     pub fn fencing_token(&self) -> Option<FencingToken> {
-        self.hold.leading().fence()
+        self.hold.fence_of_group()
     }
 
     /// What is left of the lease if it is not renewed again, by the holder's own careful clock. Zero once the lock is
     /// lost or released. Of several locks this is the least.
     pub fn remaining(&self) -> Duration {
-        self.hold.group().map(|hold| hold.leading().remaining()).min().unwrap_or_default()
+        let remaining = |hold: &Hold| if hold.has_ended() { Duration::ZERO } else { hold.leading().remaining() };
+        self.hold.group().map(remaining).min().unwrap_or_default()
     }
 
     /// Whether the lock is held at this moment.
@@ -260,11 +305,11 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if it is not, with [`LostReason::Gone`] after a release.
+    /// [`LockError::Lost`] if it is not, with [`LostReason::Released`] after a release.
     pub fn ensure_held(&self) -> Result<(), LockError> {
         self.hold.check_group().map_err(|(hold, reason)| hold.lost_error(reason))?;
         match self.hold.group().map(Hold::leading).find(|hold| hold.has_ended()) {
-            Some(hold) => Err(hold.lost_error(LostReason::Gone)),
+            Some(hold) => Err(hold.lost_error(LostReason::Released)),
             None => Ok(()),
         }
     }
@@ -282,7 +327,7 @@ impl Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("key", &self.key())
+            .field("keys", &self.keys().collect::<Vec<_>>())
             .field("token", &self.token())
             .field("remaining", &self.remaining())
             .finish()

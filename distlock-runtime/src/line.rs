@@ -1,11 +1,12 @@
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
 use tokio::sync::OwnedMutexGuard;
 
+use crate::backend::{BackendError, PATIENCE};
 use crate::claim::Refusal;
 use crate::clock::Time;
 use crate::hold::Hold;
@@ -29,6 +30,9 @@ pub(crate) struct Line {
     name: Name,
     seat: Arc<tokio::sync::Mutex<Option<Competitor>>>,
     waiting: AtomicUsize,
+    /// By when the one who has the seat has to do something, on the monotonic clock in nanoseconds. Whoever lets that pass
+    /// is not being polled, and is not waited for.
+    due: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -67,6 +71,8 @@ enum Seen {
         holder: String,
         until: Time,
     },
+    /// The server could not be asked.
+    Failed(String),
 }
 
 impl Lines {
@@ -98,7 +104,14 @@ impl Drop for Line {
 
 impl Line {
     fn new(lines: Arc<Lines>, name: Name) -> Line {
-        Line { lines, name, seat: Arc::default(), waiting: AtomicUsize::new(0), seen: Mutex::default() }
+        Line {
+            lines,
+            name,
+            seat: Arc::default(),
+            waiting: AtomicUsize::new(0),
+            due: AtomicU64::new(u64::MAX),
+            seen: Mutex::default(),
+        }
     }
 
     /// How many wait behind the one who stands in the server's line or has the lock.
@@ -106,15 +119,35 @@ impl Line {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Whether the one who has the seat has not done in time what it had to.
+    pub(crate) fn is_stuck(&self) -> bool {
+        let due = self.due.load(Ordering::Relaxed);
+        // What it holds may be gone by now, and it does not know or does not care.
+        let lost = due == u64::MAX
+            && matches!(&*self.seen(), Seen::Ours(hold)
+                if hold.upgrade().is_some_and(|hold| hold.lost_for() > PATIENCE));
+        lost || Time::now().as_nanos() > due
+    }
+
+    /// The one who has the seat will do something within this time.
+    pub(crate) fn expect_within(&self, time: Duration) {
+        self.due.store(Time::now().saturating_add(time).as_nanos(), Ordering::Relaxed);
+    }
+
     pub(crate) fn held_by_us(&self, hold: &Arc<Hold>) {
+        // A body may take its time.
+        self.due.store(u64::MAX, Ordering::Relaxed);
         *self.seen() = Seen::Ours(Arc::downgrade(hold));
     }
 
     pub(crate) fn refused(&self, refusal: &Refusal) {
-        if let Refusal::Held { holder, remaining, .. } = refusal {
-            let until = Time::now().saturating_add(*remaining);
-            *self.seen() = Seen::Other { holder: holder.clone(), until };
-        }
+        *self.seen() = match refusal {
+            Refusal::Held { holder, remaining, .. } => {
+                Seen::Other { holder: holder.clone(), until: Time::now().saturating_add(*remaining) }
+            }
+            Refusal::Failed(error) => Seen::Failed(error.to_string()),
+            Refusal::Late => return,
+        };
     }
 
     /// Why one who waited here did not come to ask by itself.
@@ -123,6 +156,7 @@ impl Line {
             Seen::Nobody => (String::new(), Duration::ZERO),
             Seen::Ours(hold) => (owner.to_owned(), hold.upgrade().map(|hold| hold.remaining()).unwrap_or_default()),
             Seen::Other { holder, until } => (holder.clone(), until.saturating_since(Time::now())),
+            Seen::Failed(text) => return Refusal::Failed(BackendError::passing(text.clone())),
         };
         Refusal::Held { holder, remaining, first: false }
     }
@@ -149,6 +183,7 @@ impl Ticket {
     /// If this is dropped, the place is given up.
     pub(crate) async fn seat(self) -> Seat {
         let competitor = self.line.seat.clone().lock_owned().await;
+        self.line.expect_within(PATIENCE);
         Seat { competitor, line: self.line.clone() }
     }
 }
@@ -179,5 +214,12 @@ impl Seat {
 
     pub(crate) fn leave(mut self, competitor: Competitor) {
         *self.competitor = Some(competitor);
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // The next one has to take it.
+        self.line.expect_within(PATIENCE);
     }
 }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use tokio::sync::OwnedMutexGuard;
 use tokio::task;
 
-use crate::backend::{Acquired, Attempt, BackendError, Fencing};
+use crate::backend::Fencing;
 use crate::claim::Refusal;
 use crate::clock::Time;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::manager::Core;
-use crate::{LockError, events, several};
+use crate::{FencingToken, LockError, LostReason, events, several};
 
 thread_local! {
     /// The bodies that are being polled on this thread, from the outermost to the innermost.
@@ -86,10 +86,13 @@ pub(crate) async fn pass_one(core: &Arc<Core>, hold: Arc<Hold>) -> Result<LockGu
         return Err(would_deadlock(&hold));
     }
     let inner = turn_of(core, &hold, &outer).await?;
-    if hold.terms.fencing_token && outer.leading().fence().is_none() {
-        mint(core, &hold, outer.leading()).await?;
-    }
     hold.pass_under(outer);
+    // While this waited, the outer one may have ended or been lost. Then no body begins, whatever happens to one that runs.
+    hold.check_group().map_err(|(lost, reason)| lost.lost_error(reason))?;
+    if hold.terms.fencing_token && hold.leading().fence().is_none() {
+        let token = mint(core, &[&hold]).await?;
+        hold.leading().set_fence(token);
+    }
     events::passed_under(&hold);
     Ok(LockGuard::passing(core.enter_again(), hold, inner))
 }
@@ -113,20 +116,26 @@ async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<OwnedMutexGua
     })
 }
 
-/// Gets a fencing token for a lock that was taken without one.
-async fn mint(core: &Core, hold: &Hold, outer: &Hold) -> Result<(), LockError> {
-    let entry = outer.entry().with_fencing(Fencing::new(1, core.highest_fence()));
-    let failed = |source| {
-        let operation = format!("get a fencing token for lock `{}`", hold.key);
-        LockError::Backend { operation, attempts: 1, source }
-    };
-    match core.backend().acquire(entry, Attempt::Repeated, &mut None).await.map_err(failed)? {
-        Acquired::Granted(Some(token)) => {
-            outer.set_fence(token);
-            core.note_fence(token);
-            Ok(())
+/// Gets a fencing token for locks that are held. It has as many tries as the call has for a lock.
+pub(crate) async fn mint(core: &Core, holds: &[&Hold]) -> Result<FencingToken, LockError> {
+    let Some(first) = holds.first() else { return Ok(FencingToken::MIN) };
+    let mut pauses = first.terms.backoff.pauses();
+    for attempts in 1.. {
+        let fencing = Fencing::new(1, core.highest_fence());
+        let entries: Vec<_> = holds.iter().map(|hold| hold.leading().entry().with_fencing(fencing)).collect();
+        let source = match core.backend().mint(&entries).await {
+            Ok(Some(token)) => {
+                core.note_fence(token);
+                return Ok(token);
+            }
+            Ok(None) => return Err(first.lost_error(LostReason::Gone)),
+            Err(error) => error,
+        };
+        if !source.is_passing() || attempts > first.terms.retry {
+            let operation = format!("get a fencing token for lock `{}`", first.key);
+            return Err(LockError::Backend { operation, attempts, source });
         }
-        Acquired::Granted(None) => Err(failed(BackendError::lasting("the backend has no fencing tokens"))),
-        Acquired::Held { .. } => Err(failed(BackendError::lasting("the lock is somebody else's by now"))),
+        core.pause(pauses.next(None)).await?;
     }
+    Err(would_deadlock(first))
 }

@@ -11,6 +11,12 @@ use crate::hold::Hold;
 use crate::manager::Core;
 use crate::{FencingToken, LockError, events, nest, turn};
 
+/// How many ways of attempts that had no answer are kept.
+const MOST_ROUTES: usize = 4;
+
+/// The pause before locks that came one after the other are asked for together once more.
+const AGAIN: Duration = Duration::from_millis(50);
+
 /// Gets all locks of a group.
 pub(crate) async fn acquire(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard, LockError> {
     let holds: Vec<Arc<Hold>> = std::iter::once(&first).chain(&*first.others).cloned().collect();
@@ -27,6 +33,16 @@ pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard,
     }
     if !free.is_empty() {
         guards.extend(all(&core, &free).await?);
+    }
+    if first.terms.fencing_token && !first.others.is_empty() {
+        // One that is above the last of every key, of those that were held before and of the others.
+        let group: Vec<&Hold> = first.group().collect();
+        let token = nest::mint(&core, &group).await?;
+        // Also for what the task held before: what it writes from now on must not pass for older.
+        for hold in group {
+            hold.leading().outdo(token);
+        }
+        guards.iter_mut().for_each(LockGuard::spend_tokens);
     }
     // The first lock's guard is the one that the lease goes by.
     guards.sort_by_key(|guard| !Arc::ptr_eq(guard.hold(), &first));
@@ -57,17 +73,40 @@ async fn in_line(core: &Arc<Core>, holds: &[Arc<Hold>], wait: Duration) -> Resul
         let left = until.saturating_since(Time::now()).max(Duration::from_millis(1));
         guards.push(turn::wait(core.clone(), hold.clone(), left).await?);
     }
-    if holds.len() > 1 && holds.iter().any(|hold| hold.terms.fencing_token) {
-        // One that is above the last of every key.
-        let mut claim = Claims::new(core, holds);
-        claim.attempt().await.map_err(|(index, refusal)| claim.error(index, refusal))?;
-        claim.requests = 0;
-    }
-    for hold in holds {
-        // An early one may be lost by the time that the last one comes.
-        hold.check().map_err(|reason| hold.lost_error(reason))?;
+    if holds.len() > 1 {
+        together(core, holds, &mut guards, until).await?;
     }
     Ok(guards)
+}
+
+/// Starts the leases of locks that came one after the other anew, all at once: that of an early one may have run out by
+/// the time that the last one came. With a fencing token that is above the last of every key.
+async fn together(
+    core: &Arc<Core>,
+    holds: &[Arc<Hold>],
+    guards: &mut [LockGuard],
+    until: Time,
+) -> Result<(), LockError> {
+    let mut claims = Claims::new(core, holds);
+    loop {
+        let bound = until.max(Time::now().saturating_add(turn::SHORTEST_WAIT));
+        let (index, refusal) = match core.by(bound, claims.attempt()).await? {
+            Some(Ok(())) => break,
+            Some(Err(refused)) => refused,
+            None => (0, Refusal::out_of_time()),
+        };
+        let passing = matches!(&refusal, Refusal::Late | Refusal::Failed(_)) && !refusal.is_lasting();
+        if !passing || Time::now() >= until {
+            return Err(claims.error(index, refusal));
+        }
+        core.pause(AGAIN).await?;
+    }
+    let strays = claims.left();
+    for guard in guards {
+        guard.spend_tokens();
+        guard.add_strays(strays.clone());
+    }
+    Ok(())
 }
 
 async fn at_once(core: &Arc<Core>, holds: &[Arc<Hold>]) -> Result<Vec<LockGuard>, LockError> {
@@ -121,12 +160,20 @@ impl<'a> Claims<'a> {
         let answer = self.core.backend().acquire_all(&entries, &mut route).await;
         match answer {
             Ok(AcquiredAll::Granted(token)) => self.accept(sent, token).map_err(|refusal| (0, refusal)),
+            Ok(AcquiredAll::Foreign { index, found }) => {
+                self.requests -= 1;
+                Err((index, Refusal::Failed(BackendError::foreign(found))))
+            }
             Ok(AcquiredAll::Held { index, value, remaining }) => {
                 self.requests -= 1;
                 Err((index, Refusal::Held { holder: owner(&value), remaining, first: false }))
             }
             Err(error) if error.is_unanswered() => {
+                // Each keeps a connection open, so only the latest are kept.
+                self.routes.retain(|known| route.as_ref().is_none_or(|route| !Arc::ptr_eq(known, route)));
                 self.routes.extend(route);
+                let surplus = self.routes.len().saturating_sub(MOST_ROUTES);
+                self.routes.drain(..surplus);
                 Err((0, Refusal::Failed(error)))
             }
             Err(error) => {
@@ -141,28 +188,28 @@ impl<'a> Claims<'a> {
             if token.is_none() && hold.terms.fencing_token {
                 return Err(Refusal::Failed(BackendError::lasting("the backend has no fencing tokens")));
             }
-            // Those that wait have theirs under watch already.
-            if !hold.is_held() {
-                self.core.accept(hold, sent, token)?;
-            } else if let Some(token) = token {
-                hold.set_fence(token);
-                self.core.note_fence(token);
-            }
+            // One that waited has its own under watch already.
+            self.core.watchdog().unwatch(hold);
+            self.core.accept(hold, sent, token)?;
         }
         Ok(())
     }
 
     /// The guards of the locks that an attempt has brought.
     fn granted(&mut self) -> Result<Vec<LockGuard>, LockError> {
-        // All but the one that brought them.
-        let requests = std::mem::take(&mut self.requests).saturating_sub(1);
+        let strays = self.left();
         let mut guards = Vec::with_capacity(self.holds.len());
         for hold in self.holds {
-            let strays = Strays { requests, routes: self.routes.clone() };
-            guards.push(LockGuard::new(self.core.enter_again(), hold.clone(), strays));
+            guards.push(LockGuard::new(self.core.enter_again(), hold.clone(), strays.clone()));
             events::acquired(hold);
         }
         self.core.ensure_open().map(|()| guards)
+    }
+
+    /// What earlier attempts have left, after one that was granted.
+    fn left(&mut self) -> Strays {
+        let requests = std::mem::take(&mut self.requests).saturating_sub(1);
+        Strays { requests, routes: if requests == 0 { Vec::new() } else { std::mem::take(&mut self.routes) } }
     }
 
     fn error(&self, index: usize, refusal: Refusal) -> LockError {

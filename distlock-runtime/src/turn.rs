@@ -1,18 +1,28 @@
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
+use crate::backend::{BackendError, PATIENCE};
 use crate::claim::{Ask, Claim, Refusal, Strays};
 use crate::clock::Time;
 use crate::events;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
-use crate::line::{Competitor, Seat, Tenure, Turns};
+use crate::line::{Competitor, Line, Seat, Tenure, Ticket, Turns};
 use crate::manager::{Core, Entered};
 use crate::{FencingToken, LockError};
 
 /// How often a waiter gives a sign of life, and so finds out about a call that it has missed: three times before its
 /// patience with others, [`PATIENCE`](crate::backend::PATIENCE), is over.
 const SIGN_OF_LIFE: Duration = Duration::from_millis(300);
+
+/// How long a request may take, with all that it takes to connect. Nobody of the same process is asked to wait for longer.
+const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+
+/// A wait is not shorter than this where the server has to be asked.
+pub(crate) const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// How often a lock is passed on within a process before others are asked for.
 const MOST_TURNS: u32 = 15;
@@ -31,24 +41,54 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
     let until = started.saturating_add(hold.terms.patience(wait));
     let ticket = call.core.lines().join(hold.key.as_str());
     let line = ticket.line().clone();
-    let Some(mut seat) = call.core.by(until, ticket.seat()).await? else {
+    let Some(mut seat) = seat(&call.core, ticket, until).await? else {
         let refusal = line.refusal(call.core.owner());
         refusal.report(&hold, true);
         return Err(refusal.into_error(&hold, Time::now().saturating_since(started)));
     };
-    let strays = match seat.take() {
-        Some(Competitor::Holding(tenure)) if suits(&tenure, &hold) => match take_over(&call, &hold, tenure) {
-            Some(turns) => return held(call, &hold, Strays::default(), seat, turns),
-            None => None,
-        },
+    let mut queued = false;
+    match seat.as_mut().and_then(Seat::take) {
+        Some(Competitor::Holding(tenure)) if suits(&tenure, &hold) => {
+            if let Some(turns) = take_over(&call, &hold, tenure) {
+                return held(call, &hold, Strays::default(), seat, turns);
+            }
+        }
         // One that does not suit goes back to the server, and whoever is the first there gets it.
-        Some(Competitor::Holding(_)) | None => None,
-        Some(Competitor::Waiting(left)) => left.take().map(|(earlier, strays)| {
-            hold.inherit(&earlier);
-            strays
-        }),
-    };
-    compete(call, &hold, seat, strays, started, until).await
+        Some(Competitor::Holding(_)) | None => {}
+        Some(Competitor::Waiting(left)) => {
+            if let Some(earlier) = left.take() {
+                hold.inherit(&earlier);
+                queued = true;
+            }
+        }
+    }
+    compete(call, &hold, (line, seat, queued), started, until).await
+}
+
+/// Waits for the seat in the line of this process. It is gone without (`Some(None)`) where whoever has it does nothing, since
+/// nobody polls it: that must not keep others from the server. Nothing if the time is over.
+async fn seat(core: &Core, ticket: Ticket, until: Time) -> Result<Option<Option<Seat>>, LockError> {
+    let line = ticket.line().clone();
+    let mut seat = pin!(ticket.seat());
+    let at_once = poll_fn(|cx| Poll::Ready(seat.as_mut().poll(cx))).await;
+    if let Poll::Ready(seat) = at_once {
+        return Ok(Some(Some(seat)));
+    }
+    if line.is_stuck() {
+        return Ok(Some(None));
+    }
+    loop {
+        let look = until.min(Time::now().saturating_add(PATIENCE));
+        if let Some(seat) = core.by(look, seat.as_mut()).await? {
+            return Ok(Some(Some(seat)));
+        }
+        if Time::now() >= until {
+            return Ok(None);
+        }
+        if line.is_stuck() {
+            return Ok(Some(None));
+        }
+    }
 }
 
 /// Whether what is left of a tenure is as good as a lock of this call's own.
@@ -70,7 +110,10 @@ fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> 
         return None;
     }
     hold.inherit(&earlier);
-    turns.give_token(hold);
+    if let Some(token) = turns.token() {
+        hold.set_fence(token);
+        call.core.note_fence(token);
+    }
     call.core.watchdog().watch_on(hold, progress);
     Some(turns)
 }
@@ -78,25 +121,28 @@ fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> 
 async fn compete(
     call: Entered,
     hold: &Arc<Hold>,
-    seat: Seat,
-    strays: Option<Strays>,
+    (line, seat, queued): (Arc<Line>, Option<Seat>, bool),
     started: Time,
     until: Time,
 ) -> Result<LockGuard, LockError> {
     let core = call.core.clone();
-    let line = seat.line().clone();
     let ear = core.ears().listen(hold.token_in_line());
-    let mut claim = Claim::new(&core, hold).with_seat(seat, strays);
+    let has_seat = seat.is_some();
+    let mut claim = Claim::new(&core, hold).with_seat(seat, queued);
     let tokens = if hold.terms.fencing_token { MOST_TURNS + 1 } else { 0 };
+    // Within the wait; but who waits for less than a round trip still gets a lock that is free.
+    let patience = until.max(started.saturating_add(SHORTEST_WAIT));
+    let mut last_refusal = None;
     loop {
         hold.count_attempt();
-        let refusal = match claim.attempt(Ask::Wait { tokens }).await {
-            Ok(grant) => {
+        expect(&line, has_seat, LONGEST_REQUEST);
+        let refusal = match core.by(patience, claim.attempt(Ask::Wait { tokens })).await? {
+            Some(Ok(grant)) => {
                 let turns = Turns::new(hold, grant.others, line.waiting(), tokens);
-                let Some(seat) = claim.into_seat() else { return Err(LockError::ShuttingDown) };
-                return held(call, hold, grant.strays, seat, turns);
+                return held(call, hold, grant.strays, claim.into_seat(), turns);
             }
-            Err(refusal) => refusal,
+            Some(Err(refusal)) => refusal,
+            None => last_refusal.take().unwrap_or_else(Refusal::out_of_time),
         };
         line.refused(&refusal);
         let now = Time::now();
@@ -107,11 +153,23 @@ async fn compete(
         }
         core.ears().open(&core);
         let pause = refusal.next_sign().min(until.saturating_since(now));
+        expect(&line, has_seat, pause + PATIENCE);
         core.by(now.saturating_add(pause), ear.called()).await?;
+        last_refusal = Some(refusal);
+    }
+}
+
+fn expect(line: &Line, has_seat: bool, time: Duration) {
+    if has_seat {
+        line.expect_within(time);
     }
 }
 
 impl Refusal {
+    pub(crate) fn out_of_time() -> Refusal {
+        Refusal::Failed(BackendError::unanswered("the server did not answer within the time to wait"))
+    }
+
     /// When to ask again if no call comes. Who is the first in line looks for the end of the holder's lease; the others
     /// need not.
     fn next_sign(&self) -> Duration {
@@ -126,9 +184,18 @@ impl Refusal {
     }
 }
 
-fn held(call: Entered, hold: &Arc<Hold>, strays: Strays, seat: Seat, turns: Turns) -> Result<LockGuard, LockError> {
-    seat.line().held_by_us(hold);
-    let guard = LockGuard::new(call, hold.clone(), strays).with_seat(seat, turns);
+fn held(
+    call: Entered,
+    hold: &Arc<Hold>,
+    strays: Strays,
+    seat: Option<Seat>,
+    turns: Turns,
+) -> Result<LockGuard, LockError> {
+    let mut guard = LockGuard::new(call, hold.clone(), strays);
+    if let Some(seat) = seat {
+        seat.line().held_by_us(hold);
+        guard = guard.with_seat(seat, turns);
+    }
     events::acquired(hold);
     // Where a shutdown came first, dropping the guard gives the lock back.
     guard.ensure_open().map(|()| guard)
@@ -150,12 +217,9 @@ impl Turns {
         (Time::now() < self.until).then_some(Turns { left, ..self })
     }
 
-    /// Gives the token of this turn. They rise from turn to turn, up to the last one.
-    fn give_token(self, hold: &Hold) {
-        if hold.terms.fencing_token
-            && let Some(token) = FencingToken::new(self.last_fence - u64::from(self.left))
-        {
-            hold.set_fence(token);
-        }
+    /// The token of this turn, if there are any. They rise from turn to turn, up to the last one. Each turn has its own, also
+    /// if it does not ask for one: a call that passes under it may.
+    fn token(self) -> Option<FencingToken> {
+        if self.last_fence == 0 { None } else { FencingToken::new(self.last_fence - u64::from(self.left)) }
     }
 }

@@ -5,12 +5,13 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use distlock::{FencingToken, LockManager, distributed_lock};
+use distlock::{FencingToken, LockManager, LockRequest, distributed_lock};
 use redis::cmd;
 
 use crate::calls::{Failure, brisk, connect, is_freed, redis_key};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::process::{Child, emit};
+use crate::harness::proxy::{Proxy, Way};
 use crate::harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -209,4 +210,139 @@ async fn a_guarded_write_takes_nothing_that_is_older_than_what_is_there() {
     assert!(set("two", second).await);
     assert!(!set("late", first).await);
     assert_eq!(server.get("v").await.as_deref(), Some("two"));
+}
+
+/// Has a lock passed on from one caller of a manager to the next, and returns the tokens of both.
+async fn passed_on(manager: &LockManager, first: LockRequest) -> (FencingToken, FencingToken) {
+    let guard = first.acquire().await.unwrap();
+    let token = guard.lease().fencing_token().unwrap();
+    let next = tokio::spawn(manager.lock("k").wait(LONG).fencing_token(true).acquire());
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    let guard = soon("the next caller", next).await.unwrap().unwrap();
+    let passed_on = guard.lease().fencing_token().unwrap();
+    guard.release().await.unwrap();
+    (token, passed_on)
+}
+
+#[tokio::test]
+async fn tokens_rise_where_a_lock_is_passed_on_within_a_process() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let fence = format!("{}:fence", redis_key("k"));
+    let (first, second) = passed_on(&manager, manager.lock("k").wait(LONG).fencing_token(true)).await;
+    assert!(first < second, "{second} after {first}");
+    let several = manager.lock_all(["k", "l"]).wait(LONG).fencing_token(true);
+    let (first, second) = passed_on(&manager, several).await;
+    assert!(first < second, "{second} after {first}, which was for several keys");
+    // Ahead of the clock, so that the server knows no better once it has forgotten.
+    server.set_for(&fence, "8000000000000000", LONG).await;
+    let (first, second) = passed_on(&manager, manager.lock("k").wait(LONG).fencing_token(true)).await;
+    server.query::<()>(&cmd("FLUSHALL")).await.unwrap();
+    let third = next(&manager).await;
+    assert!(first < second && second < third, "{first}, {second}, {third}");
+}
+
+#[tokio::test]
+async fn a_nested_call_under_a_lock_that_was_passed_on_has_its_token() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let guard = manager.lock("k").wait(LONG).fencing_token(true).acquire().await.unwrap();
+    let first = guard.lease().fencing_token().unwrap();
+    let theirs = manager.clone();
+    let without = manager.lock("k").wait(LONG).run(async move { theirs.scope(fenced()).await });
+    let without = tokio::spawn(without);
+    tokio::task::yield_now().await;
+    let last = tokio::spawn(manager.lock("k").wait(LONG).fencing_token(true).acquire());
+    tokio::task::yield_now().await;
+    guard.release().await.unwrap();
+    let nested = soon("the nested call", without).await.unwrap().unwrap();
+    let guard = soon("the last", last).await.unwrap().unwrap();
+    let last = guard.lease().fencing_token().unwrap();
+    assert!(first < nested && nested < last, "{first}, {nested}, {last}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_nested_call_for_more_keys_has_a_token_above_the_last_of_each() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    for ahead in ["a", "b"] {
+        server.query::<()>(&cmd("FLUSHALL")).await.unwrap();
+        server.set_for(&format!("{}:fence", redis_key(ahead)), "8000000000000000", LONG).await;
+        let theirs = manager.clone();
+        let body = async move {
+            let nested = theirs.lock_all(["a", "b"]).fencing_token(true);
+            let token = nested.run(async { Ok::<_, Failure>(()) });
+            token.await?;
+            theirs.scope(both()).await
+        };
+        let token = soon("the call", manager.lock("b").run(body)).await.unwrap();
+        for key in ["a", "b"] {
+            let guard = another.lock(key).fencing_token(true).acquire().await.unwrap();
+            let next = guard.lease().fencing_token().unwrap();
+            assert!(next > token, "{next} of `{key}` after {token}, where `{ahead}` is ahead");
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+#[distributed_lock(keys = ["a", "b"], global, fencing_token = token)]
+async fn both() -> Result<FencingToken, Failure> {
+    Ok(token)
+}
+
+#[tokio::test]
+async fn a_nested_call_that_gets_a_token_takes_no_lost_lock_again() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let server = &server;
+    let body = async {
+        assert!(server.del(&redis_key("k")).await);
+        another.lock("k").acquire().await?.release().await?;
+        let nested = fenced().await;
+        assert!(nested.is_err(), "{nested:?}");
+        assert!(!server.exists(&redis_key("k")).await, "the lock was taken again");
+        nested.map(drop)
+    };
+    let outcome = soon("the call", manager.scope(manager.lock("k").run(body))).await;
+    assert!(outcome.is_err(), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_nested_call_that_gets_a_token_late_leaves_no_lock_behind() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let manager = connect(&proxy.url()).await;
+    next(&manager).await;
+    let body = async {
+        proxy.delay(Way::Requests, Duration::from_millis(500));
+        fenced().await
+    };
+    let call = manager.scope(manager.lock("k").run(body));
+    // The application gives up while the token is on its way.
+    assert!(tokio::time::timeout(Duration::from_millis(200), call).await.is_err());
+    proxy.pass();
+    is_freed(&server, "k").await;
+    // What was sent meanwhile has arrived by then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!server.exists(&redis_key("k")).await);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_passed_on_after_a_nested_call_for_more_keys_has_a_token_above_that_ones() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let theirs = manager.clone();
+    let first = manager.lock("a").wait(LONG).fencing_token(true).run(async move { theirs.scope(both()).await });
+    let mut first = Box::pin(first);
+    let second = manager.lock("a").wait(LONG).fencing_token(true).acquire();
+    // The second waits behind the first from the beginning.
+    let mut second = Box::pin(second);
+    let both = async { tokio::join!(&mut first, &mut second) };
+    let (nested, guard) = soon("both", both).await;
+    let (nested, guard) = (nested.unwrap(), guard.unwrap());
+    let next = guard.lease().fencing_token().unwrap();
+    assert!(next > nested, "{next} after {nested}");
+    guard.release().await.unwrap();
 }

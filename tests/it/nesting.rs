@@ -218,3 +218,154 @@ async fn a_nested_call_passes_while_the_manager_is_shutting_down() {
     assert_eq!(soon("the call", call).await.unwrap().unwrap(), 7);
     assert_eq!(server.query::<u64>(&cmd("DBSIZE")).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn a_nested_call_takes_no_step_after_the_body_that_it_passed_under_has_ended() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let (steps, (go_on, may_go_on)) = (AtomicUsize::new(0), tokio::sync::oneshot::channel::<()>());
+    let mut nested = Box::pin(manager.lock("k").run(async {
+        steps.fetch_add(1, Ordering::SeqCst);
+        may_go_on.await.unwrap();
+        steps.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, Failure>(())
+    }));
+    let outer = manager.lock("k").run(async {
+        while steps.load(Ordering::SeqCst) == 0 {
+            tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
+        }
+        Ok::<_, Failure>(())
+    });
+    soon("the outer call", outer).await.unwrap();
+    let guard = another.lock("k").acquire().await.unwrap();
+    go_on.send(()).unwrap();
+    let outcome = soon("the nested call", nested).await;
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    assert_eq!(steps.load(Ordering::SeqCst), 1, "two bodies at once");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sibling_whose_turn_comes_after_the_outer_body_does_not_begin() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let mut second = Box::pin(manager.lock("k").wait(LONG).run(async { Ok::<_, Failure>("began") }));
+    let theirs = manager.clone();
+    let outer = manager.lock("k").run(async {
+        let first = theirs.lock("k").run(async {
+            for _ in 0..10 {
+                tokio::task::yield_now().await;
+            }
+            Ok::<_, Failure>("first")
+        });
+        // The second waits behind the first, and is not polled again in here.
+        tokio::select! { biased; first = first => first, _ = &mut second => unreachable!() }
+    });
+    assert_eq!(soon("the outer call", outer).await.unwrap(), "first");
+    let guard = another.lock("k").acquire().await.unwrap();
+    let outcome = soon("the second", second).await;
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn no_body_begins_under_a_lock_that_is_known_to_be_lost() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let (theirs, server) = (manager.clone(), &server);
+    let request = manager.lock("k").ttl(Duration::from_millis(600)).on_lost(OnLost::Finish);
+    let body = async move {
+        assert!(server.del(&redis_key("k")).await);
+        // Long enough for a renewal to notice.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let nested = theirs.lock("k").on_lost(OnLost::Finish).run(async { Ok::<_, Failure>("began") }).await;
+        assert!(matches!(nested, Err(Failure::Lock(LockError::Lost { .. }))), "{nested:?}");
+        Ok::<_, Failure>(())
+    };
+    soon("the call", request.run(body)).await.unwrap();
+}
+
+#[distributed_lock(key = "k", global, lease = lease)]
+async fn lends_its_lease() -> Result<distlock::Lease, Failure> {
+    assert!(lease.is_held());
+    Ok(lease)
+}
+
+#[tokio::test]
+async fn the_lease_of_a_nested_call_ends_with_it() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let body = async {
+        let lease = lends_its_lease().await?;
+        let error = lease.ensure_held().unwrap_err();
+        assert!(!lease.is_held() && error.to_string().contains("released"), "{error}");
+        Ok::<_, Failure>(())
+    };
+    soon("the call", manager.scope(manager.lock("k").run(body))).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_outer_body_is_stopped_at_once_when_its_lock_is_lost_wherever_the_nested_one_is_polled() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let theirs = manager.clone();
+    let request = manager.lock("k").ttl(Duration::from_millis(600));
+    let call = tokio::spawn(request.run(async move {
+        let mut nested = Box::pin(theirs.lock("k").run(std::future::pending::<Result<(), Failure>>()));
+        tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
+        let elsewhere = tokio::spawn(nested);
+        std::future::pending::<()>().await;
+        elsewhere.await.unwrap()
+    }));
+    eventually("the lock to be held", || async { server.exists(&redis_key("k")).await }).await;
+    assert!(server.del(&redis_key("k")).await);
+    let outcome = soon("the outer body to be stopped", call).await.unwrap();
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_nested_call_that_outlives_its_outer_one_ends_and_frees_what_it_took_besides() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let theirs = manager.clone();
+    let body = async move {
+        let mut nested = Box::pin(theirs.lock_all(["a", "b"]).run(std::future::pending::<Result<(), Failure>>()));
+        while !server_has_both(&theirs).await {
+            tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
+        }
+        Ok::<_, Failure>(tokio::spawn(nested))
+    };
+    let nested = soon("the outer call", manager.lock("a").run(body)).await.unwrap();
+    let outcome = soon("the nested call", nested).await.unwrap();
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+/// Whether the second lock is taken, so that the nested body runs: then a plain try for it is refused.
+async fn server_has_both(manager: &LockManager) -> bool {
+    manager.lock("b").acquire().await.is_err()
+}
+
+#[tokio::test]
+async fn a_nested_body_does_not_begin_when_its_outer_lock_is_gone_by_the_time_it_has_the_rest() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let b = another.lock("b").acquire().await.unwrap();
+    let request = manager.lock_all(["a", "b"]).wait(LONG).on_lost(OnLost::Finish);
+    let mut nested = Box::pin(request.run(async { Ok::<_, Failure>("began") }));
+    let outer = manager.lock("a").run(async {
+        let stands = async {
+            let line = format!("{}:line", redis_key("b"));
+            eventually("it to stand in line", || async { server.exists(&line).await }).await;
+        };
+        tokio::select! { biased; _ = &mut nested => unreachable!(), () = stands => {} }
+        Ok::<_, Failure>(())
+    });
+    soon("the outer call", outer).await.unwrap();
+    let a = another.lock("a").acquire().await.unwrap();
+    b.release().await.unwrap();
+    let outcome = soon("the nested call", nested).await;
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    a.release().await.unwrap();
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}

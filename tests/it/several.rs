@@ -7,6 +7,7 @@ use redis::cmd;
 
 use crate::calls::{Failure, brisk, connect, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon};
+use crate::harness::proxy::{Proxy, Trip};
 use crate::harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
@@ -167,4 +168,50 @@ async fn those_that_the_task_holds_are_passed_under_and_the_others_taken() {
     };
     soon("the call", manager.lock("b").run(body)).await.unwrap();
     assert_eq!(server.query::<u64>(&cmd("DBSIZE")).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn leases_count_from_when_all_locks_are_there() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    for (watchdog, max_hold) in [(false, LONG), (true, Duration::from_millis(800))] {
+        let guard = holder.lock("b").acquire().await.unwrap();
+        let request = manager.lock_all(["a", "b"]).ttl(Duration::from_millis(500)).wait(LONG);
+        let request = request.watchdog(watchdog).max_hold(max_hold);
+        let call = tokio::spawn(request.run(async { Ok::<_, Failure>("ran") }));
+        eventually("the first lock", || async { server.exists(&redis_key("a")).await }).await;
+        // Longer than the early lock's ttl and than it may be held.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        guard.release().await.unwrap();
+        assert_eq!(soon("the call", call).await.unwrap().unwrap(), "ran");
+        eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_tried_again_within_the_wait() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let manager = connect(&proxy.url()).await;
+    manager.lock_all(["a", "b"]).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    // What asks for both at once names this key, and so does the release.
+    proxy.arm("lock:{b}:fence", 1, Trip::LoseReply(Duration::from_secs(5)));
+    let guard = soon("the locks", manager.lock_all(["a", "b"]).wait(LONG).acquire()).await.unwrap();
+    guard.lease().ensure_held().unwrap();
+    guard.release().await.unwrap();
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_foreign_value_is_told_with_its_key() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    server.set(&redis_key("b"), "something else").await;
+    server.query::<()>(cmd("RPUSH").arg(redis_key("c")).arg("x")).await.unwrap();
+    for (keys, foreign) in [(["a", "b"], "b"), (["a", "c"], "c")] {
+        let error = manager.lock_all(keys).acquire().await.unwrap_err();
+        let LockError::ForeignValue { key, .. } = &error else { panic!("{error:?}") };
+        assert_eq!(key, foreign, "{error}");
+        assert!(!server.exists(&redis_key("a")).await);
+    }
 }

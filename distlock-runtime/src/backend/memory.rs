@@ -13,6 +13,7 @@ use self::locks::{HandedOver, Locks};
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
 };
+use crate::FencingToken;
 use crate::clock::Time;
 
 /// Keeps locks inside the process, with the semantics of the Redis backend.
@@ -101,6 +102,10 @@ impl Backend for MemoryBackend {
         _route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
         Box::pin(async move { Ok(self.with(|locks, now| locks.acquire_all(entries, now))) })
+    }
+
+    fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
+        Box::pin(async move { Ok(self.with(|locks, now| locks.mint_held(entries, now))) })
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

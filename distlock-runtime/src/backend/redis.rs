@@ -21,6 +21,7 @@ pub(crate) use self::sentinel::Service;
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
 };
+use crate::FencingToken;
 use crate::clock::Time;
 
 /// Locks on one Redis server.
@@ -84,6 +85,10 @@ impl RedisBackend {
         live.acquire_all(entries).await
     }
 
+    async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
+        self.connections.get(self.connect_timeout).await?.mint(entries).await
+    }
+
     async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
         let live = self.connections.get(entry.timeout).await?;
@@ -140,6 +145,10 @@ impl Backend for RedisBackend {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
         Box::pin(self.acquire_all(entries, route))
+    }
+
+    fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
+        Box::pin(self.mint(entries))
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

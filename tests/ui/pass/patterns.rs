@@ -54,6 +54,16 @@ async fn in_capitals(ID: u64) -> Result {
 }
 
 #[distributed_lock(key = "account:<id>")]
+async fn expected(id: u64, #[expect(unused_variables)] (x, y): (u8, u8)) -> Result {
+    Ok(())
+}
+
+#[distributed_lock(key = "account:{format!(\"{id:>4}\")}:{from}")]
+async fn captured_in_a_format(id: u64, (from, _): (u64, u64)) -> Result {
+    Ok(())
+}
+
+#[distributed_lock(key = "account:<id>")]
 async fn unnamed(id: u64, _: String, _unused: String) -> Result {
     Ok(())
 }
@@ -122,6 +132,7 @@ async fn made_by_a_macro(id: u64, pair!(a, b): (u64, u64)) -> Result<u64> {
 }
 
 fn main() {
+    let _ = (expected(1, (2, 3)), captured_in_a_format(1, (2, 3)));
     let _ = in_capitals(1);
     let limit = settings::Limit { r#type: 1, size: 2 };
     let _ = (Side::Right(1), alternatives(Side::Left(1), limit, ([1, 2, 3], ()), (Vec::new(), 1)));

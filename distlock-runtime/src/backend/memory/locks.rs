@@ -67,6 +67,13 @@ impl Locks {
         AcquiredAll::Granted(self.mint(entries.first().and_then(|entry| entry.fencing)))
     }
 
+    pub(super) fn mint_held(&mut self, entries: &[Entry<'_>], now: Time) -> Option<FencingToken> {
+        let stands = |entry: &Entry<'_>| {
+            self.by_key.get(entry.key).and_then(|place| place.held(now)).is_some_and(|held| held.value == entry.value)
+        };
+        if entries.iter().all(stands) { self.mint(entries.first()?.fencing) } else { None }
+    }
+
     pub(super) fn wait(&mut self, entry: &Entry<'_>, now: Time) -> Turn {
         self.sweep(now);
         let place = self.by_key.entry(entry.key.to_owned()).or_default();
@@ -143,8 +150,11 @@ impl Place {
         self.lock.as_ref().filter(|lock| lock.expires > now)
     }
 
+    /// Sets the lock. A request that comes late does not shorten what a later one has got.
     fn set(&mut self, entry: &Entry<'_>, now: Time) {
-        self.lock = Some(Lock { value: entry.value.to_owned(), expires: now.saturating_add(entry.ttl) });
+        let ours = self.held(now).filter(|held| held.value == entry.value).map(|held| held.expires);
+        let expires = now.saturating_add(entry.ttl).max(ours.unwrap_or(now));
+        self.lock = Some(Lock { value: entry.value.to_owned(), expires });
     }
 
     /// Takes a place in the line, or gives a sign of life.

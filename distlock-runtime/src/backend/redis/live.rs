@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
-use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, RELEASE, WAIT};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
@@ -117,23 +117,46 @@ impl Live {
     /// Takes several locks, or none.
     pub(super) async fn acquire_all(&self, entries: &[Entry<'_>]) -> Result<AcquiredAll, BackendError> {
         let Some(first) = entries.first() else { return Ok(AcquiredAll::Granted(None)) };
-        let (names, begin) = (entries.iter().map(|entry| self.name(entry.key)).collect::<Vec<_>>(), Time::now());
-        let mut answer = self.send(&ACQUIRE_ALL.by_hash(&names, entries), first.timeout).await;
-        if answer.as_ref().is_err_and(is_noscript) {
-            answer = self.send(&ACQUIRE_ALL.by_source(&names, entries), first.since(begin).timeout).await;
-        }
-        match answer.map_err(|error| self.explain(error))? {
+        match self.call_on_all(&ACQUIRE_ALL, entries, first).await? {
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(1), fence] => Ok(AcquiredAll::Granted(self.fencing_token(fence, first)?)),
                 [Value::Int(0), Value::Int(index), value, pttl] => {
-                    let value = self.text(value)?;
-                    let remaining = self.remaining(&value, pttl)?;
-                    Ok(AcquiredAll::Held { index: usize::try_from(*index).unwrap_or_default(), value, remaining })
+                    let (index, value) = (usize::try_from(*index).unwrap_or_default(), self.text(value)?);
+                    Ok(match self.remaining(&value, pttl) {
+                        Ok(remaining) => AcquiredAll::Held { index, value, remaining },
+                        Err(foreign) if foreign.is_foreign() => {
+                            AcquiredAll::Foreign { index, found: foreign.to_string() }
+                        }
+                        Err(error) => return Err(error),
+                    })
                 }
                 _ => Err(self.unexpected(&Value::Array(answer))),
             },
             other => Err(self.unexpected(&other)),
         }
+    }
+
+    pub(super) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
+        let Some(first) = entries.first() else { return Ok(None) };
+        match self.call_on_all(&MINT, entries, first).await? {
+            Value::Int(0) => Ok(None),
+            token => self.fencing_token(&token, first),
+        }
+    }
+
+    /// Runs a script on several locks.
+    async fn call_on_all(
+        &self,
+        script: &Source,
+        entries: &[Entry<'_>],
+        first: &Entry<'_>,
+    ) -> Result<Value, BackendError> {
+        let (names, begin) = (entries.iter().map(|entry| self.name(entry.key)).collect::<Vec<_>>(), Time::now());
+        let mut answer = self.send(&script.by_hash(&names, entries), first.timeout).await;
+        if answer.as_ref().is_err_and(is_noscript) {
+            answer = self.send(&script.by_source(&names, entries), first.since(begin).timeout).await;
+        }
+        answer.map_err(|error| self.explain(error))
     }
 
     /// The token in an answer, if the entry asks for one.
@@ -275,6 +298,7 @@ impl Live {
     /// What is left of the lease of somebody else, whose value stands under the key.
     fn remaining(&self, value: &str, pttl: &Value) -> Result<Duration, BackendError> {
         match pttl {
+            Value::Int(-1) if value.is_empty() => Err(BackendError::foreign("a value that is not a string")),
             Value::Int(-1) => {
                 Err(BackendError::foreign(format!("the string `{}` without an expiry", shortened(value))))
             }

@@ -9,6 +9,7 @@ pub(super) static ACQUIRE: Lua = Lua::new(include_str!("../../../scripts/acquire
     set(command, entry);
 });
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
+pub(super) static MINT: Source = Source::new(include_str!("../../../scripts/mint.lua"));
 pub(super) static WAIT: Lua = Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry| {
     set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET));
 });
@@ -137,12 +138,12 @@ fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<
 
 #[cfg(test)]
 mod tests {
-    use super::{ACQUIRE, ACQUIRE_ALL, RELEASE, WAIT};
+    use super::{ACQUIRE, ACQUIRE_ALL, MINT, RELEASE, WAIT};
     use crate::backend::{CLAIM, PATIENCE};
 
     #[test]
     fn scripts_are_whole() {
-        for source in [&ACQUIRE.source, &ACQUIRE_ALL, &WAIT.source, &RELEASE.source] {
+        for source in [&ACQUIRE.source, &ACQUIRE_ALL, &MINT, &WAIT.source, &RELEASE.source] {
             assert!(!source.whole().0.contains("-- include"), "{}", source.whole().0);
         }
     }

@@ -1,0 +1,32 @@
+-- Mints a fencing token for locks that are held.
+--
+-- KEYS[1..n]     the locks
+-- KEYS[n+1..2n]  their last fencing tokens
+-- ARGV[1]        the ttl in milliseconds, which stays as it is
+-- ARGV[2]        1
+-- ARGV[3]        what the token must be above
+-- ARGV[4..n+3]   our values: token and owner
+--
+-- Returns  the fencing token, or 0 if one of the locks is not ours
+
+-- include fence
+
+local n = #KEYS / 2
+for i = 1, n do
+  if redis.call('GET', KEYS[i]) ~= ARGV[i + 3] then
+    return 0
+  end
+end
+local fence = 0
+for i = n + 1, 2 * n do
+  local next = next_fence(KEYS[i], ARGV[3])
+  if next == nil then
+    return no_fence(KEYS[i])
+  end
+  fence = math.max(fence, next)
+end
+local minted = 0
+for i = n + 1, 2 * n do
+  minted = mint(KEYS[i], fence, 1)
+end
+return minted
