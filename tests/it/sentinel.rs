@@ -76,7 +76,9 @@ struct Scene {
 
 impl Scene {
     async fn set(ttl: Duration) -> Self {
-        let guarded = Guarded::start(2).await;
+        // With a second replica, a sentinel that gets no time to run may start another failover on the heels of the first,
+        // and what was written in between is lost.
+        let guarded = Guarded::start(1).await;
         let manager = connect(&guarded.url()).await;
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("holders");

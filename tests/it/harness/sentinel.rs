@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, RedisResult, Value, cmd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -63,6 +64,13 @@ impl Sentinel {
 
     pub(crate) fn freeze(&self) {
         tied::stop(&self.process.lock().unwrap());
+    }
+
+    /// The address that it names as the primary's, unless it is silent for longer than it would have to be busy.
+    async fn named(&self) -> Option<String> {
+        let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE).clone();
+        let answer = tokio::time::timeout(Duration::from_millis(500), self.query::<Vec<String>>(&question)).await;
+        Some(answer.ok()?.ok()?.join(":"))
     }
 
     /// How often it asks servers who follows them, and gives signs of life to the other sentinels, in milliseconds. An old
@@ -207,19 +215,22 @@ impl Guarded {
     /// Waits until all sentinels name this server.
     pub(crate) async fn names(&self, server: &Server) {
         for sentinel in &self.sentinels {
-            let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE).clone();
-            let named =
-                || async { sentinel.query::<Vec<String>>(&question).await.unwrap().join(":") == server.address() };
+            let named = || async { sentinel.named().await == Some(server.address()) };
             eventually("a sentinel to name the successor", named).await;
         }
     }
 
+    /// The server that a sentinel has come to name, and that says so itself. The latter alone is not enough: if sentinels
+    /// miss a promotion, because they get no time to run, they give that failover up and promote another one.
     async fn successor(&self) -> &Server {
         soon("another primary", async {
             loop {
-                for server in &self.servers[1..] {
-                    if server.is_primary().await {
-                        return server;
+                for sentinel in &self.sentinels {
+                    let named = sentinel.named().await;
+                    let successor = self.servers[1..].iter().find(|server| Some(server.address()) == named);
+                    match successor {
+                        Some(server) if server.is_primary().await => return server,
+                        _ => {}
                     }
                 }
             }
