@@ -1,5 +1,6 @@
-//! What a lock is kept in: the trait that a backend implements, and the two that are built in.
+//! What a lock is kept in: the trait that a backend implements, and those that are built in.
 
+pub(crate) mod cluster;
 mod error;
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -34,6 +35,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Prepares the running runtime for what comes, for example by connecting. Called when a manager is built: once on
     /// the caller's runtime, once on the watchdog's.
     fn prepare(&self) -> BoxFuture<'_, Result<(), BackendError>>;
+
+    /// A number for the server that keeps `key`, where there are several: what is on one of them is renewed in one go, and
+    /// apart from what is on others, so that one that is sick delays nobody else's.
+    fn place(&self, key: &str) -> usize {
+        let _ = key;
+        0
+    }
 
     /// Sets `entry`, to expire after its ttl, if there is nothing under its key or `entry` itself. In the latter case the
     /// expiry starts anew.
@@ -124,6 +132,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 impl<B: Backend + ?Sized> Backend for Arc<B> {
     fn prepare(&self) -> BoxFuture<'_, Result<(), BackendError>> {
         (**self).prepare()
+    }
+
+    fn place(&self, key: &str) -> usize {
+        (**self).place(key)
     }
 
     fn acquire<'a>(

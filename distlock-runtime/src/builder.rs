@@ -1,3 +1,5 @@
+mod cluster;
+mod parts;
 mod service;
 
 use std::sync::Arc;
@@ -6,6 +8,7 @@ use std::time::Duration;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
+use crate::backend::cluster::ClusterBackend;
 use crate::backend::redis::{RedisBackend, Target};
 use crate::backend::{Backend, MemoryBackend};
 use crate::manager::{Core, default_owner};
@@ -65,6 +68,9 @@ impl LockManagerBuilder {
     /// look after (`rediss-sentinel://..` for TLS to all of them). The hosts are the sentinels', the port is 26379 unless
     /// set, and user and password are the primary's. Those of the sentinels stand in the query, in front of the service:
     /// `?sentinel_user=..&sentinel_password=..#service`; without a user it is `default`.
+    ///
+    /// `redis-cluster://[user:password@]host[:port],host[:port],..` is a cluster (`rediss-cluster://..` for TLS to all of it). The
+    /// hosts are some of its nodes, from which the others are found; the port is 6379 unless set.
     ///
     /// The protocol is RESP3 unless `?protocol=resp2` asks for the older one. What has a meaning in URLs is percent-encoded
     /// in users and passwords.
@@ -145,8 +151,9 @@ impl LockManagerBuilder {
         check_prefix(&self.prefix)?;
         let owner = self.owner.unwrap_or_else(default_owner);
         check_owner(&owner)?;
-        let over_redis =
-            |target| Arc::new(RedisBackend::new(target, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
+        let over_redis = |target| {
+            Arc::new(RedisBackend::new(target, self.prefix.clone(), self.connect_timeout)) as Arc<dyn Backend>
+        };
         #[cfg(feature = "tls")]
         ensure_cryptography();
         let backend = match self.source {
@@ -157,7 +164,13 @@ impl LockManagerBuilder {
             Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
                 Arc::new(MemoryBackend::new())
             }
-            Source::Url(url) => over_redis(target(&url)?),
+            Source::Url(url) => match check_scheme(&url)?.strip_suffix("-cluster") {
+                Some(scheme) => {
+                    let access = cluster::access(&url, scheme, &self.prefix, self.connect_timeout)?;
+                    Arc::new(ClusterBackend::new(access))
+                }
+                None => over_redis(target(&url)?),
+            },
             Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
         };
         let core = Arc::new(Core::new(backend, owner, self.defaults));
@@ -228,17 +241,17 @@ fn check_scheme(url: &str) -> Result<String, LockError> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
     match scheme.as_str() {
         "memory" => Err(invalid("url", "`memory://` takes nothing behind it")),
-        "redis" | "redis+unix" | "unix" | "redis-sentinel" => Ok(scheme),
-        "rediss" | "rediss-sentinel" if cfg!(feature = "tls") => Ok(scheme),
-        "rediss" | "rediss-sentinel" => {
+        "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => Ok(scheme),
+        "rediss" | "rediss-sentinel" | "rediss-cluster" if cfg!(feature = "tls") => Ok(scheme),
+        "rediss" | "rediss-sentinel" | "rediss-cluster" => {
             Err(invalid("url", format!("`{scheme}://` needs the feature `tls` of distlock")))
         }
-        "redis-cluster" | "redlock" => {
+        "redlock" => {
             Err(invalid("url", format!("`{scheme}://` is not built yet; use `redis://` with a single server")))
         }
         // The URL itself stays out of the text: it may have a password.
         _ => {
-            let schemes = "`redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://` or `memory://`";
+            let schemes = "`redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://`, `redis-cluster://` or `memory://`";
             Err(invalid("url", format!("it must begin with {schemes}")))
         }
     }

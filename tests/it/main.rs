@@ -23,6 +23,7 @@ mod conformance;
 
 mod acquire;
 mod clock;
+mod cluster;
 mod connecting;
 mod ending;
 mod events;

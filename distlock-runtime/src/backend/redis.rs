@@ -1,12 +1,14 @@
 //! Locks on one Redis server, or on the primary of a service that sentinels look after: a plain string with an expiry for
 //! each.
 
+mod address;
 mod connection;
 mod dial;
 mod sentinel;
 mod errors;
 mod inspect;
 mod live;
+mod wire;
 mod scripts;
 
 use std::fmt;
@@ -14,12 +16,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(crate) use self::address::Address;
 use self::connection::Connections;
 pub(crate) use self::dial::Target;
-use self::scripts::{Lua, RELEASE, RENEW};
+use self::live::Live;
+use self::scripts::{Lua, RELEASE, RELEASE_ALONE, RENEW};
 pub(crate) use self::sentinel::Service;
 use super::{
-    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
+    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
+    Route, Turn,
 };
 use crate::FencingToken;
 use crate::clock::Time;
@@ -28,12 +33,14 @@ use crate::clock::Time;
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
-    inspected: AtomicBool,
+    inspected: Arc<AtomicBool>,
+    /// Whether each command is sent with `ASKING` before it.
+    asking: bool,
 }
 
 impl fmt::Debug for RedisBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis at {}", self.connections.site().address)
+        write!(f, "Redis at {}", self.address())
     }
 }
 
@@ -42,8 +49,24 @@ impl RedisBackend {
         RedisBackend {
             connections: Arc::new(Connections::new(target, prefix, connect_timeout)),
             connect_timeout,
-            inspected: AtomicBool::new(false),
+            inspected: Arc::default(),
+            asking: false,
         }
+    }
+
+    /// The same node of a cluster for what another node says is on its way there.
+    pub(crate) fn asking(&self) -> RedisBackend {
+        let (connections, inspected) = (self.connections.clone(), self.inspected.clone());
+        RedisBackend { connections, connect_timeout: self.connect_timeout, inspected, asking: true }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.connections.site().address
+    }
+
+    async fn live(&self, patience: Duration) -> Result<Arc<Live>, BackendError> {
+        let live = self.connections.get(patience).await?;
+        Ok(if self.asking { Arc::new(live.asking()) } else { live })
     }
 
     /// Connects and, the first time, looks at the server.
@@ -55,13 +78,13 @@ impl RedisBackend {
         Ok(())
     }
 
-    async fn acquire(
+    pub(crate) async fn acquire(
         &self,
         entry: Entry<'_>,
         attempt: Attempt,
         route: &mut Option<Arc<dyn Route>>,
     ) -> Result<Acquired, BackendError> {
-        let live = self.connections.get(self.connect_timeout).await?;
+        let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
         match attempt {
             Attempt::First if entry.fencing.is_none() => live.acquire_first(entry).await,
@@ -69,44 +92,68 @@ impl RedisBackend {
         }
     }
 
-    async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
-        let live = self.connections.get(self.connect_timeout).await?;
+    pub(crate) async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
+        let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
         live.wait(entry).await
     }
 
-    async fn acquire_all(
+    pub(crate) async fn acquire_all(
         &self,
         entries: &[Entry<'_>],
         route: &mut Option<Arc<dyn Route>>,
     ) -> Result<AcquiredAll, BackendError> {
-        let live = self.connections.get(self.connect_timeout).await?;
+        let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
         live.acquire_all(entries).await
     }
 
-    async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
-        self.connections.get(self.connect_timeout).await?.mint(entries).await
+    pub(crate) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
+        self.live(self.connect_timeout).await?.mint(entries).await
     }
 
-    async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+    /// Raises the last fencing token of a lock to one that another server has minted.
+    pub(crate) async fn raise_fence(&self, entry: Entry<'_>, token: FencingToken) -> Result<(), BackendError> {
+        let entry = entry.with_fencing(Fencing::new(1, token.get()));
+        self.live(self.connect_timeout).await?.raise_fence(entry).await
+    }
+
+    /// Releases a lock without a look at its line, for the time while the two may be on different nodes of a cluster. Who
+    /// waits finds out by asking.
+    pub(crate) async fn release_alone(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+        self.live(entry.timeout).await?.release(&RELEASE_ALONE, entry).await
+    }
+
+    /// What a node of a cluster knows of the cluster.
+    pub(crate) async fn cluster_nodes(&self, timeout: Duration) -> Result<String, BackendError> {
+        self.live(timeout).await?.cluster_nodes(timeout).await
+    }
+
+    pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
-        let live = self.connections.get(entry.timeout).await?;
-        match live.release(entry.since(begin)).await {
+        let live = self.live(entry.timeout).await?;
+        match live.release(&RELEASE, entry.since(begin)).await {
             // As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the
             // first request was carried out after all, so that it says nothing.
             Err(interrupted) if interrupted.is_interrupted() => {
-                let live = Box::pin(self.connections.get(entry.since(begin).timeout)).await?;
-                let again = Box::pin(live.release(entry.since(begin))).await?;
+                let live = Box::pin(self.live(entry.since(begin).timeout)).await?;
+                let again = Box::pin(live.release(&RELEASE, entry.since(begin))).await?;
                 if again == Released::Freed { Ok(again) } else { Err(interrupted) }
             }
             answer => answer,
         }
     }
 
+    /// Starts the expiry of one entry anew.
+    pub(crate) async fn renew_one(&self, entry: Entry<'_>) -> Result<Renewed, BackendError> {
+        let answer = self.call_all(&RENEW, &[entry]).await.pop();
+        let ours = answer.unwrap_or_else(|| Err(BackendError::unanswered("the server answered too few")))?;
+        Ok(if ours { Renewed::Extended } else { Renewed::NotHeld })
+    }
+
     async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
         let (begin, timeout) = (Time::now(), entries.iter().map(|entry| entry.timeout).min().unwrap_or_default());
-        match self.connections.get(timeout).await {
+        match self.live(timeout).await {
             Ok(live) => live.call_all(lua, entries, begin, timeout).await,
             Err(error) => entries.iter().map(|_| Err(BackendError::passing(error.to_string()))).collect(),
         }

@@ -1,9 +1,8 @@
 //! `redis-sentinel://[user:password@]h1:26379,h2:26379/db?sentinel_user=..&sentinel_password=..#service`.
-//!
-//! No text here quotes what can't be told from a part of a password: one that is not percent-encoded may be anywhere.
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
+use redis::{Client, RedisConnectionInfo};
 
+use super::parts::{self, Parts};
 use super::{invalid, settled, tuned};
 use crate::LockError;
 use crate::backend::redis::Service;
@@ -12,73 +11,20 @@ const FORM: &str = "`redis-sentinel://[user:password@]host[:port],..[/db]#servic
 
 /// Reads a URL whose scheme is known already. `scheme` is what connections to a single server would have: `redis` or `rediss`.
 pub(super) fn service(url: &str, scheme: &str) -> Result<Service, LockError> {
-    let Parts { credentials, hosts, path, query, name } = Parts::of(url)?;
-    let addresses = hosts.split(',').enumerate().map(|(at, host)| sentinel_url(scheme, at + 1, host));
-    let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
+    let Parts { credentials, path, query, name, .. } = Parts::of(url);
+    check_name(name)?;
+    let addresses = Parts::of(url).addresses(scheme, "sentinel", 26379, FORM)?;
     let any = addresses.first().map_or("", |address| address.trim_start_matches(scheme).trim_start_matches("://"));
     let login = Login::of(scheme, query)?;
-    let primary = read(&format!("{scheme}://{credentials}{any}{path}{query}"))?;
+    let primary = parts::read(&format!("{scheme}://{credentials}{any}{path}{query}"), FORM)?;
     let primary = settled(primary, login.has_protocol);
 
     let mut sentinels: Vec<Client> = Vec::with_capacity(addresses.len());
-    for (at, address) in addresses.iter().enumerate() {
-        let info = read(address)?;
-        if sentinels.iter().any(|earlier| earlier.get_connection_info().addr() == info.addr()) {
-            return Err(invalid("url", format!("its sentinel no. {} stands there twice", at + 1)));
-        }
+    for address in &addresses {
+        let info = parts::read(address, FORM)?;
         sentinels.push(tuned(info.set_redis_settings(login.settings()))?);
     }
     Ok(Service::new(name.to_owned(), sentinels, tuned(primary)?.get_connection_info().clone()))
-}
-
-/// The parts of a URL, as they are written there.
-struct Parts<'a> {
-    /// With the `@` behind them, or empty.
-    credentials: &'a str,
-    hosts: &'a str,
-    /// With the slash before it, or empty.
-    path: &'a str,
-    /// With the question mark before it, or empty.
-    query: &'a str,
-    name: &'a str,
-}
-
-impl<'a> Parts<'a> {
-    fn of(url: &'a str) -> Result<Parts<'a>, LockError> {
-        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
-        let (rest, name) = rest.split_once('#').unwrap_or((rest, ""));
-        let (rest, query) = rest.split_at(rest.find('?').unwrap_or(rest.len()));
-        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let (credentials, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-        if name.is_empty() {
-            return Err(invalid("url", format!("the name of the service is missing: it has the form {FORM}")));
-        }
-        if name.contains(['?', '&', '=']) {
-            return Err(invalid("url", "the query (`?..`) has to stand in front of the name of the service (`#..`)"));
-        }
-        // As Redis has it in the description of `sentinel monitor`.
-        if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
-            let allowed = "letters, digits, `.`, `-` and `_`";
-            return Err(invalid("url", format!("the name of the service, behind `#`, may only have {allowed}")));
-        }
-        Ok(Parts { credentials, hosts, path, query, name })
-    }
-}
-
-/// Makes one host of the list a URL of its own.
-fn sentinel_url(scheme: &str, number: usize, host: &str) -> Result<String, LockError> {
-    let bad = |what: &str| invalid("url", format!("its sentinel no. {number} {what}: it has the form {FORM}"));
-    if host.is_empty() {
-        return Err(bad("has no name"));
-    }
-    let has_port = !host.ends_with(']') && host.contains(':');
-    let address = if has_port { host.to_owned() } else { format!("{host}:26379") };
-    let url = format!("{scheme}://{address}");
-    let parsed = redis::parse_redis_url(&url).ok_or_else(|| bad("can't be read"))?;
-    if parsed.port().unwrap_or(0) == 0 {
-        return Err(bad("has no port from 1 to 65535"));
-    }
-    Ok(url)
 }
 
 /// What the query says: how to log in to the sentinels.
@@ -131,9 +77,19 @@ impl Login {
     }
 }
 
-fn read(url: &str) -> Result<ConnectionInfo, LockError> {
-    url.into_connection_info()
-        .map_err(|error| invalid("url", format!("it has the form {FORM}, and can't be read otherwise: {error}")))
+fn check_name(name: &str) -> Result<(), LockError> {
+    if name.is_empty() {
+        return Err(invalid("url", format!("the name of the service is missing: it has the form {FORM}")));
+    }
+    if name.contains(['?', '&', '=']) {
+        return Err(invalid("url", "the query (`?..`) has to stand in front of the name of the service (`#..`)"));
+    }
+    // As Redis has it in the description of `sentinel monitor`.
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+        let allowed = "letters, digits, `.`, `-` and `_`";
+        return Err(invalid("url", format!("the name of the service, behind `#`, may only have {allowed}")));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

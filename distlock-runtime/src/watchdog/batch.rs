@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use super::reclaim::{Next, Reclaim};
 use super::thread::Shared;
@@ -14,6 +15,11 @@ use crate::{LostReason, events};
 /// How many renewals or releases are sent in one go. While a server works on them it answers nobody else.
 const MOST: usize = 256;
 
+/// What may go in one batch: how long an answer may take, and where the locks are kept.
+fn kind(shared: &Shared, hold: &Hold) -> (Duration, usize) {
+    (hold.terms.command_timeout, shared.backend.place(hold.key.as_str()))
+}
+
 /// Renewals on their way. Whatever becomes of the backend's answer, the schedule gets one for each lock.
 pub(super) struct Renewals {
     shared: Arc<Shared>,
@@ -22,13 +28,13 @@ pub(super) struct Renewals {
 }
 
 impl Renewals {
-    /// Sends renewals, those with the same timeout together: a lock with a short ttl is no reason to give up early on
-    /// others.
-    pub(super) fn send(shared: &Arc<Shared>, mut holds: Vec<Arc<Hold>>) {
-        holds.sort_by_key(|hold| hold.terms.command_timeout);
-        let alike = holds.chunk_by(|a, b| a.terms.command_timeout == b.terms.command_timeout);
-        for batch in alike.flat_map(|alike| alike.chunks(MOST)) {
-            let holds = batch.iter().cloned().collect();
+    /// Sends renewals, those of the same server and with the same timeout together: neither a server that is sick nor a lock
+    /// with a short ttl is a reason to give up early on others.
+    pub(super) fn send(shared: &Arc<Shared>, holds: Vec<Arc<Hold>>) {
+        let mut holds: Vec<_> = holds.into_iter().map(|hold| (kind(shared, &hold), hold)).collect();
+        holds.sort_by_key(|(kind, _)| *kind);
+        for batch in holds.chunk_by(|(a, _), (b, _)| a == b).flat_map(|alike| alike.chunks(MOST)) {
+            let holds = batch.iter().map(|(_, hold)| hold.clone()).collect();
             tokio::spawn(Renewals { shared: shared.clone(), sent: Time::now(), holds }.run());
         }
     }
@@ -78,17 +84,18 @@ pub(super) struct Releases {
 }
 
 impl Releases {
-    /// Sends releases: along their own way those that have one, the others together with those of the same timeout.
-    pub(super) fn send(shared: &Arc<Shared>, mut reclaims: Vec<Reclaim>) {
-        let timeout = |reclaim: &Reclaim| reclaim.hold.terms.command_timeout;
-        reclaims.sort_by_key(timeout);
-        let mut batch: VecDeque<Reclaim> = VecDeque::new();
-        for reclaim in reclaims {
-            let joins =
-                |last: &Reclaim| last.route.is_none() && reclaim.route.is_none() && timeout(last) == timeout(&reclaim);
-            if batch.len() == MOST || batch.back().is_some_and(|last| !joins(last)) {
+    /// Sends releases: along their own way those that have one, the others together with those of the same kind.
+    pub(super) fn send(shared: &Arc<Shared>, reclaims: Vec<Reclaim>) {
+        let mut reclaims: Vec<_> = reclaims.into_iter().map(|reclaim| (kind(shared, &reclaim.hold), reclaim)).collect();
+        reclaims.sort_by_key(|(kind, _)| *kind);
+        let (mut batch, mut last) = (VecDeque::new(), None);
+        for (kind, reclaim) in reclaims {
+            let joins = last == Some(kind) && reclaim.route.is_none() && batch.len() < MOST;
+            if !joins {
                 Releases::send_batch(shared, std::mem::take(&mut batch));
             }
+            // Behind one that goes its own way nothing else goes.
+            last = reclaim.route.is_none().then_some(kind);
             batch.push_back(reclaim);
         }
         Releases::send_batch(shared, batch);

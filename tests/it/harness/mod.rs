@@ -4,6 +4,7 @@
 //! test process itself is killed (see [`tied`]).
 
 pub(crate) mod backstage;
+pub(crate) mod cluster;
 pub(crate) mod eventually;
 pub(crate) mod faketime;
 pub(crate) mod faults;

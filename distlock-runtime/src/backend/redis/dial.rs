@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_core::Stream;
+use futures_util::Stream;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
 use tokio::task::JoinSet;

@@ -4,22 +4,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisError, Value};
+use redis::{Cmd, RedisError, Value};
 
-use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
-use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
+use super::errors::{explain, is_noscript};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RAISE, RELEASE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
 use crate::clock::Time;
 use crate::key::encode_hash_tag;
-
-/// For how long a connection may leave commands unanswered, at most, before new ones go over another. Commands with a
-/// shorter timeout, whose leases are short, have no time to wait for that.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// How old a connection is at least that is given up because its server turned out to be no primary.
-const DEMOTION_PATIENCE: Duration = Duration::from_millis(500);
 
 /// What the connections to one server have in common.
 pub(super) struct Site {
@@ -34,17 +27,25 @@ pub(super) struct Site {
 
 /// A connection that worked when it was last heard of, and what we say over it.
 pub(super) struct Live {
-    connection: MultiplexedConnection,
-    broken: Arc<AtomicBool>,
+    pub(super) connection: MultiplexedConnection,
+    pub(super) broken: Arc<AtomicBool>,
     /// When the first of the commands was sent that have had no answer since, in nanoseconds; 0 after an answer.
-    silent_since: AtomicU64,
-    opened: Time,
+    pub(super) silent_since: AtomicU64,
+    pub(super) opened: Time,
     site: Arc<Site>,
+    /// Whether each command is sent with `ASKING` before it.
+    pub(super) asking: bool,
 }
 
 impl Live {
     pub(super) fn new(connection: MultiplexedConnection, broken: Arc<AtomicBool>, site: Arc<Site>) -> Live {
-        Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site }
+        Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site, asking: false }
+    }
+
+    /// The same connection for what another node of the cluster says is on its way to this one.
+    pub(super) fn asking(&self) -> Live {
+        let (connection, broken, site) = (self.connection.clone(), self.broken.clone(), self.site.clone());
+        Live { connection, broken, silent_since: AtomicU64::new(0), opened: self.opened, site, asking: true }
     }
 
     /// Whether new commands may go this way.
@@ -136,6 +137,19 @@ impl Live {
         }
     }
 
+    pub(super) async fn raise_fence(&self, entry: Entry<'_>) -> Result<(), BackendError> {
+        self.call(&RAISE, entry).await.map(drop)
+    }
+
+    pub(super) async fn cluster_nodes(&self, timeout: Duration) -> Result<String, BackendError> {
+        let mut question = redis::cmd("CLUSTER");
+        let answer = self.send(question.arg("NODES"), timeout).await.map_err(|error| self.explain(error))?;
+        match answer {
+            Value::VerbatimString { text, .. } => Ok(text),
+            answer => self.text(&answer),
+        }
+    }
+
     pub(super) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
         let Some(first) = entries.first() else { return Ok(None) };
         match self.call_on_all(&MINT, entries, first).await? {
@@ -168,9 +182,10 @@ impl Live {
         token.map(Some).ok_or_else(|| self.unexpected(answer))
     }
 
-    pub(super) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+    /// Releases a lock by one of the scripts for that.
+    pub(super) async fn release(&self, script: &Lua, entry: Entry<'_>) -> Result<Released, BackendError> {
         // A value of another type under the key is not our lock, so there is nothing of ours to free.
-        let answer = match self.call(&RELEASE, entry).await {
+        let answer = match self.call(script, entry).await {
             Err(error) if error.is_foreign() => return Ok(Released::NotHeld),
             answer => answer?,
         };
@@ -223,60 +238,6 @@ impl Live {
             answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
         }
         answer.map_err(|error| self.explain(error))
-    }
-
-    pub(super) async fn send(&self, command: &Cmd, timeout: Duration) -> Result<Value, RedisError> {
-        let answer = self.within(timeout).send_packed_command(command).await.and_then(Value::extract_error);
-        self.judge(answer.as_ref().err(), timeout);
-        answer
-    }
-
-    async fn send_all(
-        &self,
-        commands: &Pipeline,
-        timeout: Duration,
-    ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
-        let answers = self.within(timeout).send_packed_commands(commands, 0, commands.len()).await;
-        self.judge(answers.as_ref().err(), timeout);
-        let extract = |answer: Value| answer.extract_error().inspect_err(|error| self.judge(Some(error), timeout));
-        Ok(answers?.into_iter().map(extract).collect())
-    }
-
-    fn within(&self, timeout: Duration) -> MultiplexedConnection {
-        let mut connection = self.connection.clone();
-        connection.set_response_timeout(timeout);
-        connection
-    }
-
-    /// Decides after each command whether the connection is still good. One that has kept somebody waiting for long may
-    /// be dead without the kernel having noticed. It still delivers what it can, but new commands go elsewhere.
-    fn judge(&self, error: Option<&RedisError>, timeout: Duration) {
-        let broken = match error {
-            Some(error) if error.is_timeout() => self.silent_for(timeout) >= PATIENCE.min(timeout),
-            Some(error) if spoils_connection(error) => true,
-            // A server that is no primary may have stopped being one: then there is another to connect to. But it is asked
-            // in vain again and again while there is none.
-            Some(error) if is_demoted(error) => Time::now().saturating_since(self.opened) >= DEMOTION_PATIENCE,
-            _ => {
-                if self.silent_since.load(Ordering::Relaxed) != 0 {
-                    self.silent_since.store(0, Ordering::Relaxed);
-                }
-                false
-            }
-        };
-        if broken {
-            self.broken.store(true, Ordering::Release);
-        }
-    }
-
-    fn silent_for(&self, timeout: Duration) -> Duration {
-        let now = Time::now();
-        let sent = now.saturating_sub(timeout).as_nanos();
-        let since = match self.silent_since.compare_exchange(0, sent, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => sent,
-            Err(earlier) => earlier.min(sent),
-        };
-        now.saturating_since(Time::from_nanos(since))
     }
 
     /// The lock's name on the server. What the braces enclose decides on the cluster slot, also that of any helper key.
@@ -342,7 +303,7 @@ impl Route for Live {
                 Some(home) if home.has_moved() => {
                     Err(BackendError::passing(format!("{} is not the primary any more", self.site.address)))
                 }
-                _ => Live::release(self, entry).await,
+                _ => Live::release(self, &RELEASE, entry).await,
             }
         })
     }

@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ConnectionAddr, ConnectionInfo};
+use redis::{Client, ConnectionInfo};
 use tokio::sync::watch as latest;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use self::ballot::{Address, Ballot, Failure, Predecessor, Said};
+use self::ballot::{Ballot, Failure, Predecessor, Said};
+use super::address::Address;
 use super::dial::{Unreachable, open};
 use crate::clock::Time;
 
@@ -76,18 +77,6 @@ impl Service {
         format!("the primary of `{}` (sentinels: {})", self.name, self.names.join(", "))
     }
 
-    /// A client of the server at this address.
-    fn client_at(&self, address: &Address) -> Result<Client, redis::RedisError> {
-        let Address { host, port } = address.clone();
-        let at = match self.primary.addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host, port),
-        };
-        Client::open(self.primary.clone().set_addr(at))
-    }
-
     /// Asks all sentinels at once and connects to each server that one of them names. The primary is the one that says so
     /// itself and that the latest failover has made one.
     pub(super) async fn find(self: &Arc<Self>, deadline: Instant) -> Result<Found, Unreachable> {
@@ -135,7 +124,7 @@ impl Service {
     /// Connects to a server and has it say that it is a primary.
     async fn meet(&self, address: &Address) -> Result<Link, Failure> {
         let text = address.to_string();
-        let link = async { open(&self.client_at(address)?).await };
+        let link = async { open(&address.client(&self.primary)?).await };
         let (mut connection, broken) = link.await.map_err(|error| ask::failure(error, &text))?;
         ask::check_role(&mut connection, &text).await?;
         Ok((connection, broken))
@@ -175,6 +164,6 @@ impl Home {
     }
 
     pub(super) fn client(&self) -> Result<Client, redis::RedisError> {
-        self.service.client_at(&self.address)
+        self.address.client(&self.service.primary)
     }
 }

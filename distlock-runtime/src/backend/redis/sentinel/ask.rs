@@ -3,7 +3,8 @@
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
 
-use super::ballot::{Address, Failure, Said};
+use super::ballot::{Failure, Said};
+use crate::backend::redis::address::Address;
 use crate::backend::redis::errors::explain_connect;
 
 /// Asks a sentinel over a connection of its own.

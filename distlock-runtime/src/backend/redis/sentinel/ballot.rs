@@ -1,21 +1,8 @@
 //! Which of the servers that sentinels name is the primary. Pure: no clock, no I/O.
 
 use std::cmp::Reverse;
-use std::fmt;
 
-/// Where a server is, as sentinels write it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
-    pub(super) host: String,
-    pub(super) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
+use crate::backend::redis::address::Address;
 
 /// What a sentinel said.
 #[derive(Clone, Debug, PartialEq, Eq)]

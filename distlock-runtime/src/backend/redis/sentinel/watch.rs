@@ -12,8 +12,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::ask;
-use super::ballot::{Address, Said};
+use super::ballot::Said;
 use super::{Home, Known, Service};
+use crate::backend::redis::address::Address;
 use crate::clock::Time;
 
 /// How often sentinels are asked. They themselves notice a promotion within a second.

@@ -1,0 +1,113 @@
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::topology::Topology;
+use crate::backend::redis::{Address, RedisBackend};
+use crate::backend::{BackendError, Entry};
+use crate::clock::Time;
+
+/// How often a command follows what nodes say about where to go. In peace once is enough; more are needed where a slot is
+/// moved again and again.
+const MOST_HOPS: u32 = 16;
+
+/// The way of one command to the node that has its slot.
+pub(super) struct Way<'a> {
+    topology: &'a Arc<Topology>,
+    slot: u16,
+    node: Arc<RedisBackend>,
+    hops: u32,
+    /// When the command has to be answered.
+    until: Time,
+}
+
+/// What an answer says about where to go.
+pub(super) enum Signpost {
+    /// The slot is another node's now.
+    Moved(Address),
+    /// The slot is on its way to another node, and what the command is about may be there already.
+    Ask(Address),
+    /// The slot is on its way, and the keys of the command are on both sides.
+    TryAgain,
+    /// The cluster has nobody for the slot, or no majority.
+    Down,
+}
+
+impl Signpost {
+    pub(super) fn of(error: &BackendError) -> Option<Signpost> {
+        let error: &RedisError = error.source()?.downcast_ref()?;
+        let address = || error.redirect_node().and_then(|(address, _)| Address::parse(address));
+        match error.kind() {
+            ErrorKind::Server(ServerErrorKind::Moved) => address().map(Signpost::Moved),
+            ErrorKind::Server(ServerErrorKind::Ask) => address().map(Signpost::Ask),
+            ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Signpost::TryAgain),
+            ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => Some(Signpost::Down),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Way<'a> {
+    /// The way of a command on `entry`, which is in `slot`.
+    pub(super) async fn of(topology: &'a Arc<Topology>, slot: u16, entry: &Entry<'_>) -> Result<Way<'a>, BackendError> {
+        let begin = Time::now();
+        let node = topology.owner(slot).await?;
+        Ok(Way { topology, slot, node, hops: 0, until: begin.saturating_add(entry.timeout) })
+    }
+
+    /// The node to send the command to.
+    pub(super) fn node(&self) -> &RedisBackend {
+        &self.node
+    }
+
+    /// The entry with what is left of its time.
+    pub(super) fn entry<'e>(&self, entry: Entry<'e>) -> Entry<'e> {
+        Entry { timeout: self.left(), ..entry }
+    }
+
+    /// Whether the command is to be sent once more, and then to [`node`](Self::node). It was certainly not carried out then.
+    pub(super) async fn goes_on(&mut self, error: &BackendError) -> bool {
+        let Some(signpost) = Signpost::of(error) else {
+            if error.is_passing() {
+                self.topology.hurry();
+            }
+            return false;
+        };
+        self.hops += 1;
+        let next = match signpost {
+            Signpost::Moved(address) => self.topology.move_slot(self.slot, &self.at(address)),
+            Signpost::Ask(address) => {
+                self.topology.node(&self.at(address)).map(|node| Arc::new(node.asking()))
+            }
+            Signpost::TryAgain => self.after(Duration::from_millis(fastrand::u64(5..20))).await,
+            Signpost::Down => {
+                self.topology.hurry();
+                self.after(Duration::from_millis(fastrand::u64(50..100))).await
+            }
+        };
+        // To be moved is to be told at once; what passes by itself is limited by time alone.
+        let Ok(next) = next else { return false };
+        self.node = next;
+        self.hops <= MOST_HOPS && !self.left().is_zero()
+    }
+
+    async fn after(&mut self, pause: Duration) -> Result<Arc<RedisBackend>, BackendError> {
+        self.hops -= 1;
+        tokio::time::sleep(pause.min(self.left())).await;
+        self.topology.owner(self.slot).await
+    }
+
+    /// A node that was not told its own address leaves it out, and then it is its own.
+    fn at(&self, mut address: Address) -> Address {
+        if address.host.is_empty() {
+            address.host = Address::parse(self.node.address()).map(|own| own.host).unwrap_or_default();
+        }
+        address
+    }
+
+    fn left(&self) -> Duration {
+        self.until.saturating_since(Time::now())
+    }
+}

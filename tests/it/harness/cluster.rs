@@ -1,0 +1,206 @@
+//! A real cluster: primaries with a third of the slots each, say, and replicas of them.
+
+use std::time::Duration;
+
+use redis::{Cmd, FromRedisValue, cmd};
+
+use super::eventually::{eventually, soon};
+use super::server::{Options, Server, free_port};
+
+const SLOTS: usize = 16_384;
+
+/// A running cluster. The first nodes were the primaries at the start, each followed by one of the others, if there are so
+/// many.
+pub(crate) struct Cluster {
+    pub(crate) nodes: Vec<Server>,
+    primaries: usize,
+}
+
+impl Cluster {
+    pub(crate) async fn start(primaries: usize, replicas: usize) -> Self {
+        Self::start_with(primaries, replicas, Server::options()).await
+    }
+
+    pub(crate) async fn start_with(primaries: usize, replicas: usize, options: Options) -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..primaries + replicas {
+            nodes.push(node(options.clone()).await);
+        }
+        let cluster = Self { nodes, primaries };
+        for (at, node) in cluster.nodes.iter().enumerate() {
+            node.say(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(at + 1)).await;
+            if at < primaries {
+                let (first, last) = (at * SLOTS / primaries, (at + 1) * SLOTS / primaries - 1);
+                node.say(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(first).arg(last)).await;
+            }
+            cluster.meet(node).await;
+        }
+        cluster.is_whole().await;
+        for at in 0..replicas {
+            cluster.follows(primaries + at, at).await;
+        }
+        cluster
+    }
+
+    /// Adds a node without slots.
+    pub(crate) async fn add(&mut self) -> &Server {
+        self.nodes.push(node(Server::options()).await);
+        let added = self.nodes.last().unwrap();
+        added.say(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(100 + self.nodes.len())).await;
+        self.meet(added).await;
+        self.is_whole().await;
+        self.nodes.last().unwrap()
+    }
+
+    async fn meet(&self, node: &Server) {
+        let first = &self.nodes[0];
+        let bus: String = first.ask::<Vec<String>>(cmd("CONFIG").arg("GET").arg("cluster-port")).await.pop().unwrap();
+        node.say(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(first.port).arg(bus)).await;
+    }
+
+    /// Waits until all nodes know each other and all slots.
+    async fn is_whole(&self) {
+        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+        for node in &self.nodes {
+            let knows = || async {
+                let info: String = node.ask(cmd("CLUSTER").arg("INFO")).await;
+                info.contains("cluster_state:ok\r") && info.contains(&known)
+            };
+            eventually("a node to know the cluster", knows).await;
+        }
+    }
+
+    /// Makes one node the replica of another, and waits until it has what that one has.
+    async fn follows(&self, replica: usize, primary: usize) {
+        let (replica, id) = (&self.nodes[replica], self.nodes[primary].id().await);
+        // Whether a node is known to another is a matter of gossip.
+        let accepts = || async { replica.query::<()>(cmd("CLUSTER").arg("REPLICATE").arg(&id)).await.is_ok() };
+        eventually("a node to know the one to follow", accepts).await;
+        let follows = || async { replica.info("replication").await.unwrap().contains("master_link_status:up\r") };
+        eventually("the replica to follow", follows).await;
+        for node in &self.nodes {
+            let (own, link) = (replica.id().await, format!("slave {id}"));
+            let knows = || async {
+                let all: String = node.ask(cmd("CLUSTER").arg("NODES")).await;
+                all.lines().any(|line| line.starts_with(&own) && line.contains(&link))
+            };
+            eventually("a node to know of the replica", knows).await;
+        }
+    }
+
+    /// A URL with all nodes.
+    pub(crate) fn url(&self) -> String {
+        let hosts: Vec<_> = self.nodes.iter().map(Server::address).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// The slot of a lock.
+    pub(crate) async fn slot(&self, key: &str) -> u16 {
+        self.nodes[0].ask(cmd("CLUSTER").arg("KEYSLOT").arg(format!("lock:{{{key}}}"))).await
+    }
+
+    /// The primary, of those at the start, that has had the slot of a lock.
+    pub(crate) async fn home(&self, key: &str) -> usize {
+        usize::from(self.slot(key).await) * self.primaries / SLOTS
+    }
+
+    /// So many keys of locks that one of the primaries has had from the start.
+    pub(crate) async fn keys_at(&self, home: usize, count: usize) -> Vec<String> {
+        let mut keys = Vec::new();
+        for n in 0.. {
+            let key = format!("k{n}");
+            if self.home(&key).await == home {
+                keys.push(key);
+            }
+            if keys.len() == count {
+                break;
+            }
+        }
+        keys
+    }
+
+    /// The first of such keys.
+    pub(crate) async fn key_at(&self, home: usize) -> String {
+        self.keys_at(home, 1).await.remove(0)
+    }
+
+    /// Begins to move a slot: what is not there is asked for at the other node from now on.
+    pub(crate) async fn begin_move(&self, slot: u16, from: &Server, to: &Server) {
+        let set = |state: &str, id: &str| cmd("CLUSTER").arg("SETSLOT").arg(slot).arg(state).arg(id).clone();
+        to.say(&set("IMPORTING", &from.id().await)).await;
+        from.say(&set("MIGRATING", &to.id().await)).await;
+    }
+
+    /// Moves the keys that are there.
+    pub(crate) async fn move_keys(&self, slot: u16, from: &Server, to: &Server) {
+        let keys: Vec<String> = from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(1000)).await;
+        if !keys.is_empty() {
+            let mut migrate = cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(to.port).arg("").arg(0).arg(5000).arg("KEYS").arg(keys);
+            from.say(&migrate).await;
+        }
+    }
+
+    pub(crate) async fn end_move(&self, slot: u16, from: &Server, to: &Server) {
+        self.move_keys(slot, from, to).await;
+        let id = to.id().await;
+        // The new owner first, so that there is one at any time.
+        for node in [to, from] {
+            node.say(cmd("CLUSTER").arg("SETSLOT").arg(slot).arg("NODE").arg(&id)).await;
+        }
+    }
+
+    /// Moves a slot with all that is in it.
+    pub(crate) async fn move_slot(&self, slot: u16, from: &Server, to: &Server) {
+        self.begin_move(slot, from, to).await;
+        self.end_move(slot, from, to).await;
+    }
+
+    /// Waits until another node than this has taken over its slots, and returns it.
+    pub(crate) async fn successor(&self, fallen: usize) -> &Server {
+        let replica = &self.nodes[self.primaries + fallen];
+        soon("the replica to take over", async {
+            while !replica.info("replication").await.is_some_and(|info| info.contains("role:master\r")) {
+                tokio::time::sleep(Duration::from_millis(5)).await; // The pause between two looks.
+            }
+        })
+        .await;
+        replica
+    }
+
+    /// Has a replica have all that its primary was told.
+    pub(crate) async fn replicated(&self, primary: usize) {
+        let primary = &self.nodes[primary];
+        let count = primary.ask::<i64>(cmd("WAIT").arg(1).arg(5000)).await;
+        assert!(count >= 1, "the replica does not follow");
+    }
+
+    pub(crate) async fn dbsize(&self) -> u64 {
+        let mut size = 0;
+        for node in &self.nodes[..self.primaries] {
+            size += node.dbsize().await;
+        }
+        size
+    }
+}
+
+async fn node(options: Options) -> Server {
+    let bus = free_port().to_string();
+    let options = options.directive("cluster-enabled", "yes").directive("cluster-port", &bus);
+    // Long enough for a node that shares two cores with a dozen tests not to be taken for dead.
+    options.directive("cluster-node-timeout", "2000").directive("repl-diskless-sync-delay", "0").start().await
+}
+
+impl Server {
+    async fn id(&self) -> String {
+        self.ask(cmd("CLUSTER").arg("MYID")).await
+    }
+
+    async fn ask<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> T {
+        self.query(command).await.unwrap()
+    }
+
+    async fn say(&self, command: &Cmd) {
+        self.ask::<()>(command).await;
+    }
+}
