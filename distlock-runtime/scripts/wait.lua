@@ -53,11 +53,12 @@ if holder == value or (holder == false and head == member) then
   if remaining < tonumber(ARGV[2]) then
     redis.call('SET', lock, value, 'PX', ARGV[2])
   end
-  leave(line, member)
   if count > 0 then
     fence = mint(fences, fence, count)
   end
-  return {1, fence, redis.call('ZCARD', line)}
+  -- To leave comes last: a line that is empty is gone, and a cluster that is moving it elsewhere has no answer about it then.
+  local standing = redis.call('ZCARD', line)
+  return {1, fence, standing - leave(line, member)}
 end
 if holder == false then
   hand_over(lock, head)

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use distlock::{LockManager, LostReason};
 use redis::cmd;
-use tokio::task::JoinHandle;
 
-use crate::calls::{Call, Failure, brisk, connect, redis_key, sees_renewals};
+use crate::calls::{Call, connect, redis_key, sees_renewals};
+use crate::contenders::Contenders;
 use crate::harness::eventually::{eventually, soon};
-use crate::harness::holders::{Log, Until, assert_no_overlap};
 use crate::harness::process::{Child, emit};
 use crate::harness::sentinel::{Fall, Guarded, SERVICE};
 use crate::harness::server::Server;
@@ -42,36 +41,12 @@ async fn an_error_tells_which_server_was_the_primary() {
     assert!(error.contains("sentinels") && error.contains(SERVICE), "{error}");
 }
 
-/// One who holds the lock whenever it can, until the task is aborted, and writes down when.
-fn contend(manager: LockManager, log: std::path::PathBuf, waits: bool, ttl: Duration) -> JoinHandle<()> {
-    tokio::spawn(async move {
-        loop {
-            let request = manager.lock("k").ttl(ttl);
-            let request = if waits { request.wait(LONG) } else { request.retry(1000).backoff(brisk()) };
-            let log = log.clone();
-            let _outcome: Result<(), Failure> = request
-                .run(async move {
-                    let holder = Log::open(log).start("k", &uuid::Uuid::new_v4().to_string());
-                    for _ in 0..5 {
-                        // The length of a body's step.
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                        holder.step();
-                    }
-                    Ok(())
-                })
-                .await;
-        }
-    })
-}
-
 /// A lock is held, others wait for it in line and others poll. The primary falls.
 struct Scene {
     guarded: Guarded,
     call: Call,
-    log: std::path::PathBuf,
-    others: Vec<JoinHandle<()>>,
+    contenders: Contenders,
     _manager: LockManager,
-    _folder: tempfile::TempDir,
 }
 
 impl Scene {
@@ -80,37 +55,15 @@ impl Scene {
         // and what was written in between is lost.
         let guarded = Guarded::start(1).await;
         let manager = connect(&guarded.url()).await;
-        let folder = tempfile::tempdir().unwrap();
-        let log = folder.path().join("holders");
-        let body = crate::calls::Body::default();
-        let (inner, holder) = (body.clone(), Log::open(&log).start("k", "first"));
-        let call = manager.lock("k").ttl(ttl).run(async move {
-            let outcome = inner.future(Ok::<(), Failure>(())).await;
-            drop(holder);
-            outcome
-        });
-        let call = Call::of(body, tokio::spawn(call)).await;
-        let mut others = Vec::new();
+        let mut contenders = Contenders::for_key("k", ttl);
+        let call = contenders.hold(&manager).await;
         for waits in [true, false, true, false] {
-            others.push(contend(connect(&guarded.url()).await, log.clone(), waits, ttl));
+            contenders.add(connect(&guarded.url()).await, waits);
         }
         let listening = || async { subscriptions(guarded.primary()).await == 2 };
         eventually("the waiters to listen", listening).await;
         guarded.replicated().await;
-        Self { guarded, call, log, others, _manager: manager, _folder: folder }
-    }
-
-    /// Waits until others held the lock so many times, after the first holder.
-    async fn others_held(&self, times: usize) {
-        let held = || async { std::fs::read_to_string(&self.log).unwrap().matches(" start ").count() > times };
-        eventually("others to hold the lock", held).await;
-    }
-
-    fn no_two_held_at_once(&self) {
-        for other in &self.others {
-            other.abort();
-        }
-        assert_no_overlap(&self.log, Until::Dropped);
+        Self { guarded, call, contenders, _manager: manager }
     }
 }
 
@@ -126,18 +79,18 @@ async fn a_long_lease_goes_on(fall: Fall) {
     sees_renewals(successor, "k", 1).await;
     println!("{fall:?}: another primary after {promoted:?}, renewed there after {:?}", begin.elapsed());
     assert!(scene.call.body.is_running(), "the lease has not ended, and yet the body has");
-    assert_eq!(scene.others_so_far(), 0, "somebody else got the lock");
+    assert_eq!(scene.contenders.times(), 1, "somebody else got the lock");
     eventually("the waiters to listen there", || async { subscriptions(successor).await == 2 }).await;
     let old = scene.guarded.primary();
     let returned = if fall == Fall::Frozen { Some(returns(old).await) } else { None };
     scene.call.body.finish();
-    scene.others_held(20).await;
+    scene.contenders.go_on(20).await;
     if let Some(before) = returned {
         let since = writes(old).await;
         // A replica counts what its primary sends.
         assert!(since == before || !old.is_primary().await, "the old primary was written to");
     }
-    scene.no_two_held_at_once();
+    scene.contenders.no_two_held_at_once();
     scene.call.ended().await.unwrap();
 }
 
@@ -145,12 +98,6 @@ async fn a_long_lease_goes_on(fall: Fall) {
 async fn returns(old: &Server) -> u64 {
     old.thaw();
     writes(old).await
-}
-
-impl Scene {
-    fn others_so_far(&self) -> usize {
-        std::fs::read_to_string(&self.log).unwrap().matches(" start ").count() - 1
-    }
 }
 
 #[tokio::test]
@@ -172,8 +119,8 @@ async fn a_short_lease_is_lost_by_its_deadline(fall: Fall) {
     let scene = Scene::set(SHORT).await;
     scene.guarded.fall(fall).await;
     assert!(!scene.call.body.is_running(), "the lease ended before there was another primary, and the body goes on");
-    scene.others_held(5).await;
-    scene.no_two_held_at_once();
+    scene.contenders.go_on(5).await;
+    scene.contenders.no_two_held_at_once();
     assert_eq!(scene.call.ended().await.unwrap_err().lost(), LostReason::Expired);
 }
 
@@ -205,8 +152,8 @@ async fn a_short_lease_has_one_holder_when_a_failover_is_commanded() {
     })
     .await;
     scene.call.body.finish();
-    scene.others_held(20).await;
-    scene.no_two_held_at_once();
+    scene.contenders.go_on(20).await;
+    scene.contenders.no_two_held_at_once();
 }
 
 /// What a server was told to write, by clients.

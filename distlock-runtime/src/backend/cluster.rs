@@ -73,7 +73,7 @@ impl ClusterBackend {
         loop {
             match way.node().acquire(way.entry(entry), attempt, route).await {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }
@@ -83,7 +83,7 @@ impl ClusterBackend {
         loop {
             match way.node().wait(way.entry(entry), route).await {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }
@@ -97,7 +97,7 @@ impl ClusterBackend {
             }
             match answer {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }
@@ -118,7 +118,7 @@ impl ClusterBackend {
         loop {
             match way.node().renew_one(way.entry(entry)).await {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }

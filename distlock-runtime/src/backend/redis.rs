@@ -19,6 +19,7 @@ use std::time::Duration;
 pub(crate) use self::address::Address;
 use self::connection::Connections;
 pub(crate) use self::dial::Target;
+pub(crate) use self::errors::is_non_local;
 use self::live::Live;
 use self::scripts::{Lua, RELEASE, RELEASE_ALONE, RENEW};
 pub(crate) use self::sentinel::Service;

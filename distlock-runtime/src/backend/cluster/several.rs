@@ -78,7 +78,7 @@ impl ClusterBackend {
         loop {
             match way.node().acquire_all(&within(&way, &group.1), route).await {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }
@@ -125,7 +125,7 @@ impl ClusterBackend {
                 Ok(AcquiredAll::Foreign { index, found }) => {
                     return Ok(AcquiredAll::Foreign { index: place(index), found });
                 }
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }
@@ -139,7 +139,7 @@ impl ClusterBackend {
             let minted = loop {
                 match way.node().mint(&within(&way, &group.1)).await {
                     Err(error) if way.goes_on(&error).await => {}
-                    answer => break answer?,
+                    answer => break way.end(answer)?,
                 }
             };
             let Some(minted) = minted else { return Ok(None) };
@@ -158,7 +158,7 @@ impl ClusterBackend {
         loop {
             match way.node().raise_fence(way.entry(entry), token).await {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return answer,
+                answer => return way.end(answer),
             }
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::topology::Topology;
-use crate::backend::redis::{Address, RedisBackend};
+use crate::backend::redis::{Address, RedisBackend, is_non_local};
 use crate::backend::{BackendError, Entry};
 use crate::clock::Time;
 
@@ -19,6 +19,8 @@ pub(super) struct Way<'a> {
     slot: u16,
     node: Arc<RedisBackend>,
     hops: u32,
+    /// Whether the command may have been carried out, though its answer says nothing.
+    may_stand: bool,
     /// When the command has to be answered.
     until: Time,
 }
@@ -44,6 +46,7 @@ impl Signpost {
             ErrorKind::Server(ServerErrorKind::Ask) => address().map(Signpost::Ask),
             ErrorKind::Server(ServerErrorKind::TryAgain) => Some(Signpost::TryAgain),
             ErrorKind::Server(ServerErrorKind::ClusterDown | ServerErrorKind::MasterDown) => Some(Signpost::Down),
+            _ if is_non_local(error) => Some(Signpost::TryAgain),
             _ => None,
         }
     }
@@ -54,7 +57,7 @@ impl<'a> Way<'a> {
     pub(super) async fn of(topology: &'a Arc<Topology>, slot: u16, entry: &Entry<'_>) -> Result<Way<'a>, BackendError> {
         let begin = Time::now();
         let node = topology.owner(slot).await?;
-        Ok(Way { topology, slot, node, hops: 0, until: begin.saturating_add(entry.timeout) })
+        Ok(Way { topology, slot, node, hops: 0, may_stand: false, until: begin.saturating_add(entry.timeout) })
     }
 
     /// The node to send the command to.
@@ -67,8 +70,9 @@ impl<'a> Way<'a> {
         Entry { timeout: self.left(), ..entry }
     }
 
-    /// Whether the command is to be sent once more, and then to [`node`](Self::node). It was certainly not carried out then.
+    /// Whether the command is to be sent once more, and then to [`node`](Self::node).
     pub(super) async fn goes_on(&mut self, error: &BackendError) -> bool {
+        self.may_stand |= error.is_unanswered();
         let Some(signpost) = Signpost::of(error) else {
             if error.is_passing() {
                 self.topology.hurry();
@@ -91,6 +95,13 @@ impl<'a> Way<'a> {
         let Ok(next) = next else { return false };
         self.node = next;
         self.hops <= MOST_HOPS && !self.left().is_zero()
+    }
+
+    /// The answer in the end: not that nothing was done, if an earlier one left that open.
+    pub(super) fn end<T>(&self, answer: Result<T, BackendError>) -> Result<T, BackendError> {
+        answer.map_err(|error| {
+            if self.may_stand && !error.is_unanswered() { BackendError::unanswered(error.to_string()) } else { error }
+        })
     }
 
     async fn after(&mut self, pause: Duration) -> Result<Arc<RedisBackend>, BackendError> {

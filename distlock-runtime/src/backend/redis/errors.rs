@@ -34,6 +34,8 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 fn server(kind: ServerErrorKind, error: &RedisError, text: String) -> BackendError {
     match kind {
         ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot => BackendError::lasting(text),
+        // It may have come upon that after it had begun to write.
+        _ if is_non_local(error) => BackendError::unanswered(text),
         // "ERR" is what most mistakes of ours would be; this one is the server's.
         ServerErrorKind::ResponseError if !mentions(error, "max number of clients") => BackendError::lasting(text),
         _ => BackendError::passing(text),
@@ -74,6 +76,11 @@ fn describe(error: &RedisError, address: &str) -> String {
         (Some(code), None) => format!("{address} answered {code}"),
         _ => format!("{address}: {error}"),
     }
+}
+
+/// Whether a script met a key that is not on its node: in a cluster, while the slot is being moved.
+pub(crate) fn is_non_local(error: &RedisError) -> bool {
+    mentions(error, "access a non local key")
 }
 
 pub(super) fn is_noscript(error: &RedisError) -> bool {
