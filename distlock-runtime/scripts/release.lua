@@ -3,7 +3,8 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  its line; left out while the two may be on different nodes of a cluster
 -- ARGV[1]  our value: token and owner
--- ARGV[2]  our manager, of 32 characters, if we may stand in the line
+-- ARGV[2]  our manager, of 32 characters, if we may stand in the line; else nothing, or an empty text
+-- ARGV[3]  in a cluster `sharded`: waiters listen on this node alone
 --
 -- Returns  1 if something was freed, 0 if nothing was ours
 
@@ -16,14 +17,14 @@ end
 -- include line
 
 local left = 0
-if ARGV[2] then
+if ARGV[2] and ARGV[2] ~= '' then
   left = leave(KEYS[2], ARGV[2] .. ':' .. ARGV[1])
 end
 if not ours then
   return math.min(left, 1)
 end
 local head = first_live(KEYS[2], milliseconds())
-if head and hand_over(KEYS[1], head) then
+if head and hand_over(KEYS[1], head, ARGV[3]) then
   return 1
 end
 return redis.call('DEL', KEYS[1])

@@ -9,6 +9,7 @@
 -- ARGV[4]  what they must be above
 -- ARGV[5]  our manager, of 32 characters
 -- ARGV[6]  after how many milliseconds of silence a waiter is forgotten
+-- ARGV[7]  in a cluster `sharded`: waiters listen on this node alone
 --
 -- Returns  {1, the first fencing token or '', how many others wait} if the lock is ours now, else {0, the value that
 --          stands there, its remaining milliseconds or -1 for none, 1 if we are the first in line}
@@ -61,7 +62,7 @@ if holder == value or (holder == false and head == member) then
   return {1, fence, standing - leave(line, member)}
 end
 if holder == false then
-  hand_over(lock, head)
+  hand_over(lock, head, ARGV[7])
   holder, remaining = string.sub(head, 34), CLAIM
 end
 return {0, holder, remaining, head == member and 1 or 0}

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use distlock::{LockError, LockManager};
+use redis::cmd;
 
 use crate::calls::{Call, FOR_EVER, brisk, connect, redis_key, sees_renewals};
 use crate::harness::cluster::Cluster;
@@ -142,4 +143,34 @@ async fn a_cluster_without_slots_or_nodes_is_told_of() {
     let plain = crate::harness::server::Server::start().await;
     let error = LockManager::connect(&format!("redis-cluster://{}", plain.address())).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("cluster support disabled"), "{error}");
+}
+
+/// Where somebody waits, its process listens on the node that has the lock and on no other, wherever the slot goes.
+#[tokio::test]
+async fn waiters_listen_where_the_lock_is() {
+    let cluster = Cluster::start(3, 0).await;
+    let (holder, waiter) = (connect(&cluster.url()).await, connect(&format!("{}?protocol=resp2", cluster.url())).await);
+    let (key, slot) = (cluster.key_at(0).await, cluster.slot(&cluster.key_at(0).await).await);
+    let mut held = holder.lock(&key).acquire().await.unwrap();
+    for (home, next) in [(0, 1), (1, 2)] {
+        let waiting = tokio::spawn(waiter.lock(&key).wait(FOR_EVER).acquire());
+        eventually("the waiter to listen", || async { channels(&cluster, home).await.len() == 1 }).await;
+        for other in [0, 1, 2] {
+            let expected = usize::from(other == home);
+            assert_eq!(channels(&cluster, other).await.len(), expected, "node {other} of {home}");
+        }
+        held.release().await.unwrap();
+        let got = waiting.await.unwrap().unwrap();
+        let calls = cluster.nodes[home].calls().await;
+        assert_eq!((calls.get("spublish").copied(), calls.get("publish")), (Some(1), None), "{calls:?}");
+        got.release().await.unwrap();
+        held = holder.lock(&key).acquire().await.unwrap();
+        cluster.move_slot(slot, &cluster.nodes[home], &cluster.nodes[next]).await;
+        eventually("the waiter to listen elsewhere", || async { channels(&cluster, home).await.is_empty() }).await;
+    }
+    held.release().await.unwrap();
+}
+
+async fn channels(cluster: &Cluster, node: usize) -> Vec<String> {
+    cluster.nodes[node].query(cmd("PUBSUB").arg("SHARDCHANNELS")).await.unwrap()
 }

@@ -35,14 +35,23 @@ local function leave(line, member)
   return redis.call('ZREM', line, 'q' .. member, 's' .. member)
 end
 
--- Gives the lock to one in the line for the time that it has to claim it, and tells its process, which finds out by itself
--- if that fails. Says whether it was given: out of memory, say, nothing can be set.
-local function hand_over(lock, member)
+-- Tells the process of one in the line, which finds out by itself if that fails. In a cluster it listens on this node alone,
+-- unless the node is too old to know of such channels.
+local function tell(lock, member, sharded)
+  local manager, token = string.sub(member, 1, 32), string.sub(member, 34, 69)
+  if sharded and type(redis.pcall('SPUBLISH', lock .. ':waiter:' .. manager, token)) == 'number' then
+    return
+  end
+  redis.pcall('PUBLISH', string.match(lock, '^[^{]*') .. 'waiter:' .. manager, token)
+end
+
+-- Gives the lock to one in the line for the time that it has to claim it, and tells its process. Says whether it was given:
+-- out of memory, say, nothing can be set.
+local function hand_over(lock, member, sharded)
   local set = redis.pcall('SET', lock, string.sub(member, 34), 'PX', CLAIM)
   if type(set) == 'table' and set.err then
     return false
   end
-  local prefix = string.match(lock, '^[^{]*')
-  redis.pcall('PUBLISH', prefix .. 'waiter:' .. string.sub(member, 1, 32), string.sub(member, 34, 69))
+  tell(lock, member, sharded)
   return true
 end

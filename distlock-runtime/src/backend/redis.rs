@@ -10,6 +10,7 @@ mod inspect;
 mod live;
 mod wire;
 mod scripts;
+mod shards;
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(crate) use self::errors::is_non_local;
 use self::live::Live;
 use self::scripts::{Lua, RELEASE, RELEASE_ALONE, RENEW};
 pub(crate) use self::sentinel::Service;
+pub(crate) use self::shards::{ShardEar, Told};
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
     Route, Turn,
@@ -143,6 +145,11 @@ impl RedisBackend {
             }
             answer => answer,
         }
+    }
+
+    /// Connects to a node of a cluster to hear what is published in its slots.
+    pub(crate) async fn open_ear(&self, tell: impl Fn(Told) + Send + Sync + 'static) -> Result<ShardEar, BackendError> {
+        self.connections.dialer().open_ear(tell).await
     }
 
     /// Starts the expiry of one entry anew.

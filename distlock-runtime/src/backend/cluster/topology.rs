@@ -70,6 +70,10 @@ impl Topology {
         Topology { access, state, asked: AtomicU64::new(0), asking: Mutex::new(()), hurry: Notify::new() }
     }
 
+    pub(super) fn connect_timeout(&self) -> Duration {
+        self.access.connect_timeout
+    }
+
     pub(super) fn describe(&self) -> String {
         let seeds: Vec<_> = self.access.seeds.iter().map(Address::to_string).collect();
         format!("the cluster of {}", seeds.join(", "))
@@ -109,7 +113,7 @@ impl Topology {
     }
 
     /// The node that has a slot, if it is known without asking.
-    fn known_owner(&self, slot: u16) -> Option<Arc<RedisBackend>> {
+    pub(super) fn known_owner(&self, slot: u16) -> Option<Arc<RedisBackend>> {
         let state = self.read();
         state.nodes.get(state.map.owner(slot)?).map(|node| node.backend.clone())
     }
@@ -256,7 +260,7 @@ impl State {
         let client: Client = address.client(&access.like).map_err(|error| {
             BackendError::lasting(format!("{address}, which is a node of the cluster, can't be used: {error}"))
         })?;
-        let target = Target::Server(Arc::new(client));
+        let target = Target::Node(Arc::new(client));
         let backend = Arc::new(RedisBackend::new(target, access.prefix.clone(), access.connect_timeout));
         self.nodes.insert(address.clone(), Node { backend: backend.clone(), known: Time::now() });
         Ok(backend)

@@ -14,12 +14,15 @@ use tokio::time::{Instant, timeout_at};
 use super::errors::explain_connect;
 use super::live::{Live, Site};
 use super::sentinel::{Home, Service};
+use super::shards::{ShardEar, Told};
 use crate::backend::{BackendError, Listener};
 
 /// What to connect to.
 #[derive(Clone)]
 pub(crate) enum Target {
     Server(Arc<Client>),
+    /// A node of a cluster.
+    Node(Arc<Client>),
     /// The primary of a service, which is found anew for each connection.
     Service(Arc<Service>),
 }
@@ -49,11 +52,11 @@ pub(super) enum Unreachable {
 impl Dialer {
     pub(super) fn new(target: Target, prefix: String, connect_timeout: Duration) -> Dialer {
         let address = match &target {
-            Target::Server(client) => client.get_connection_info().addr().to_string(),
+            Target::Server(client) | Target::Node(client) => client.get_connection_info().addr().to_string(),
             Target::Service(service) => service.describe(),
         };
-        let channels = format!("{prefix}waiter:");
-        Dialer { target, site: Arc::new(Site { address, prefix, channels, home: None }), connect_timeout }
+        let (channels, sharded) = (format!("{prefix}waiter:"), matches!(target, Target::Node(_)));
+        Dialer { target, site: Arc::new(Site { address, prefix, channels, home: None, sharded }), connect_timeout }
     }
 
     pub(super) fn site(&self) -> &Site {
@@ -63,7 +66,7 @@ impl Dialer {
     /// Looks out for what makes connections be trusted no more, for as long as it is polled.
     pub(super) async fn watch(self) {
         match self.target {
-            Target::Server(_) => pending().await,
+            Target::Server(_) | Target::Node(_) => pending().await,
             Target::Service(service) => service.watch().await,
         }
     }
@@ -126,10 +129,20 @@ impl Dialer {
         BackendError::passing(format!("the subscription at {} ended", site.address))
     }
 
+    /// Connects to a node of a cluster to hear what is published in its slots.
+    pub(super) async fn open_ear(&self, tell: impl Fn(Told) + Send + Sync + 'static) -> Result<ShardEar, BackendError> {
+        let deadline = Instant::now() + self.connect_timeout;
+        let (client, site) = self.client(deadline).await.map_err(|unreachable| unreachable.explain(&self.site.address))?;
+        match timeout_at(deadline, ShardEar::open(&client, site.clone(), tell)).await {
+            Ok(opened) => opened.map_err(|error| explain_connect(error, &site.address)),
+            Err(_) => Err(Unreachable::TimedOut(self.connect_timeout).explain(&site.address)),
+        }
+    }
+
     /// How to connect to the server for something else than commands.
     async fn client(&self, deadline: Instant) -> Result<(Arc<Client>, Arc<Site>), Unreachable> {
         match &self.target {
-            Target::Server(client) => Ok((client.clone(), self.site.clone())),
+            Target::Server(client) | Target::Node(client) => Ok((client.clone(), self.site.clone())),
             Target::Service(service) => {
                 let home = service.find(self.before(deadline)).await?.home;
                 let client = home.client().map_err(Unreachable::Failed)?;
@@ -141,7 +154,7 @@ impl Dialer {
     fn site_at(&self, home: Home) -> Arc<Site> {
         let Site { prefix, channels, .. } = &*self.site;
         let address = home.describe();
-        Arc::new(Site { address, prefix: prefix.clone(), channels: channels.clone(), home: Some(home) })
+        Arc::new(Site { address, prefix: prefix.clone(), channels: channels.clone(), home: Some(home), sharded: false })
     }
 
     /// Early enough for sentinels to tell what was wrong, before nothing can be told but that the time is over.
@@ -156,7 +169,7 @@ impl Dialer {
 
     async fn open(&self, deadline: Instant) -> Outcome {
         let (connection, broken, site) = match &self.target {
-            Target::Server(client) => {
+            Target::Server(client) | Target::Node(client) => {
                 let (connection, broken) = open(client).await.map_err(Unreachable::Failed)?;
                 (connection, broken, self.site.clone())
             }

@@ -23,6 +23,21 @@ pub(super) struct Site {
     pub(super) channels: String,
     /// Where the server is the primary that sentinels have named.
     pub(super) home: Option<Home>,
+    /// Whether the server is a node of a cluster, where waiters listen on it alone.
+    pub(super) sharded: bool,
+}
+
+impl Site {
+    /// The lock's name on the server. What the braces enclose decides on the cluster slot, also that of any helper key.
+    pub(super) fn name(&self, key: &str) -> String {
+        let (prefix, key) = (&self.prefix, encode_hash_tag(key));
+        let mut name = String::with_capacity(prefix.len() + key.len() + 2);
+        name.push_str(prefix);
+        name.push('{');
+        name.push_str(&key);
+        name.push('}');
+        name
+    }
 }
 
 /// A connection that worked when it was last heard of, and what we say over it.
@@ -59,7 +74,7 @@ impl Live {
 
     /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.
     pub(super) async fn acquire_first(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
-        let name = self.name(entry.key);
+        let name = self.site.name(entry.key);
         let mut set = Cmd::with_capacity(6, name.len() + entry.value.len() + 32);
         set.arg("SET").arg(&name).arg(entry.value).arg("NX").arg("PX").arg(millis(entry.ttl));
         match self.send(&set, entry.timeout).await {
@@ -165,7 +180,7 @@ impl Live {
         entries: &[Entry<'_>],
         first: &Entry<'_>,
     ) -> Result<Value, BackendError> {
-        let (names, begin) = (entries.iter().map(|entry| self.name(entry.key)).collect::<Vec<_>>(), Time::now());
+        let (names, begin) = (entries.iter().map(|entry| self.site.name(entry.key)).collect::<Vec<_>>(), Time::now());
         let mut answer = self.send(&script.by_hash(&names, entries), first.timeout).await;
         if answer.as_ref().is_err_and(is_noscript) {
             answer = self.send(&script.by_source(&names, entries), first.since(begin).timeout).await;
@@ -201,7 +216,7 @@ impl Live {
         begin: Time,
         timeout: Duration,
     ) -> Vec<Result<bool, BackendError>> {
-        let names: Vec<_> = entries.iter().map(|entry| self.name(entry.key)).collect();
+        let names: Vec<_> = entries.iter().map(|entry| self.site.name(entry.key)).collect();
         let left = || timeout.saturating_sub(Time::now().saturating_since(begin));
         let pipeline = |call: &dyn Fn(&str, &Entry<'_>) -> Cmd| {
             names.iter().zip(entries).fold(redis::pipe(), |mut pipeline, (name, entry)| {
@@ -209,10 +224,10 @@ impl Live {
                 pipeline
             })
         };
-        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry)), left()).await;
+        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry, self.site.sharded)), left()).await;
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
             // None of ours does harm twice, so all are sent again.
-            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), left()).await;
+            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry, self.site.sharded)), left()).await;
         }
         match answers {
             Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
@@ -231,24 +246,13 @@ impl Live {
     /// Runs a script by its hash, and by its source where the server does not know it: after a restart, a failover or a
     /// `SCRIPT FLUSH`.
     async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
-        let (name, begin) = (self.name(entry.key), Time::now());
-        let mut answer = self.send(&lua.by_hash(&name, &entry), entry.timeout).await;
+        let (name, begin) = (self.site.name(entry.key), Time::now());
+        let mut answer = self.send(&lua.by_hash(&name, &entry, self.site.sharded), entry.timeout).await;
         if answer.as_ref().is_err_and(is_noscript) {
             let entry = entry.since(begin);
-            answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
+            answer = self.send(&lua.by_source(&name, &entry, self.site.sharded), entry.timeout).await;
         }
         answer.map_err(|error| self.explain(error))
-    }
-
-    /// The lock's name on the server. What the braces enclose decides on the cluster slot, also that of any helper key.
-    fn name(&self, key: &str) -> String {
-        let (prefix, key) = (&self.site.prefix, encode_hash_tag(key));
-        let mut name = String::with_capacity(prefix.len() + key.len() + 2);
-        name.push_str(prefix);
-        name.push('{');
-        name.push_str(&key);
-        name.push('}');
-        name
     }
 
     fn held(&self, value: String, pttl: &Value) -> Result<Acquired, BackendError> {

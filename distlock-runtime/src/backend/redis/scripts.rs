@@ -5,25 +5,25 @@ use redis::{Cmd, RedisWrite, Script, ToRedisArgs, ToSingleRedisArg};
 use super::live::millis;
 use crate::backend::{Entry, FORGET};
 
-pub(super) static ACQUIRE: Lua = Lua::new(include_str!("../../../scripts/acquire.lua"), &[FENCE], |command, entry| {
+pub(super) static ACQUIRE: Lua = Lua::new(include_str!("../../../scripts/acquire.lua"), &[FENCE], |command, entry, _| {
     set(command, entry);
 });
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
 pub(super) static MINT: Source = Source::new(include_str!("../../../scripts/mint.lua"));
-pub(super) static WAIT: Lua = Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry| {
-    set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET));
+pub(super) static WAIT: Lua = Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry, sharded| {
+    set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(sharded.then_some(SHARDED));
 });
 /// The token to raise to is what the entry asks to be above.
-pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua"), &[FENCE], |command, entry| {
+pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua"), &[FENCE], |command, entry, _| {
     command.arg(entry.fencing.map_or(0, |fencing| fencing.above));
 });
-pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry| {
+pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry, _| {
     command.arg(millis(entry.ttl));
 });
-pub(super) static RELEASE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry| {
-    command.arg(entry.waiter);
+pub(super) static RELEASE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry, sharded| {
+    if sharded { command.arg(entry.waiter.unwrap_or_default()).arg(SHARDED) } else { command.arg(entry.waiter) };
 });
-pub(super) static RELEASE_ALONE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[], |_, _| {});
+pub(super) static RELEASE_ALONE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[], |_, _, _| {});
 
 /// What the scripts have in common. A line `-- include <name>` stands for it.
 const PARTS: [(&str, &str); 2] = [
@@ -33,6 +33,7 @@ const PARTS: [(&str, &str); 2] = [
 
 const FENCE: &str = ":fence";
 const LINE: &str = ":line";
+const SHARDED: &str = "sharded";
 
 /// The text of a script.
 pub(super) struct Source {
@@ -71,26 +72,26 @@ pub(super) struct Lua {
     source: Source,
     /// What the names of the helper keys end with.
     helpers: &'static [&'static str],
-    /// Adds what follows the value.
-    arguments: fn(&mut Cmd, &Entry<'_>),
+    /// Adds what follows the value, in a cluster or not.
+    arguments: fn(&mut Cmd, &Entry<'_>, bool),
 }
 
 impl Lua {
-    const fn new(text: &'static str, helpers: &'static [&'static str], arguments: fn(&mut Cmd, &Entry<'_>)) -> Lua {
+    const fn new(text: &'static str, helpers: &'static [&'static str], arguments: fn(&mut Cmd, &Entry<'_>, bool)) -> Lua {
         Lua { source: Source::new(text), helpers, arguments }
     }
 
     /// The call by hash, which fails with `NOSCRIPT` where the server does not know the script.
-    pub(super) fn by_hash(&self, name: &str, entry: &Entry<'_>) -> Cmd {
-        self.command("EVALSHA", self.source.hash(), name, entry)
+    pub(super) fn by_hash(&self, name: &str, entry: &Entry<'_>, sharded: bool) -> Cmd {
+        self.command("EVALSHA", self.source.hash(), name, entry, sharded)
     }
 
     /// The call by source, which also makes the script known.
-    pub(super) fn by_source(&self, name: &str, entry: &Entry<'_>) -> Cmd {
-        self.command("EVAL", &self.source.whole().0, name, entry)
+    pub(super) fn by_source(&self, name: &str, entry: &Entry<'_>, sharded: bool) -> Cmd {
+        self.command("EVAL", &self.source.whole().0, name, entry, sharded)
     }
 
-    fn command(&self, kind: &str, script: &str, name: &str, entry: &Entry<'_>) -> Cmd {
+    fn command(&self, kind: &str, script: &str, name: &str, entry: &Entry<'_>, sharded: bool) -> Cmd {
         let keys = 1 + self.helpers.len();
         let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + 100;
         let mut command = Cmd::with_capacity(keys + 9, size);
@@ -99,7 +100,7 @@ impl Lua {
             command.arg(Helper(name, helper));
         }
         command.arg(entry.value);
-        (self.arguments)(&mut command, entry);
+        (self.arguments)(&mut command, entry, sharded);
         command
     }
 }
