@@ -38,6 +38,7 @@ pub struct LockManagerBuilder {
     owner: Option<String>,
     defaults: Defaults,
     connect_timeout: Duration,
+    replica_acks: u32,
 }
 
 enum Source {
@@ -55,6 +56,7 @@ impl LockManagerBuilder {
             owner: None,
             defaults: Defaults::default(),
             connect_timeout: Duration::from_secs(2),
+            replica_acks: 0,
         }
     }
 
@@ -129,6 +131,42 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Sets how many replicas must have a lock before it counts as held: 0 unless set, which asks none.
+    ///
+    /// After each grant the server is told to wait (`WAIT`) until so many replicas have it, for at most the [command
+    /// timeout](Self::command_timeout). Where fewer confirm it, the lock is given back and the try has failed, for a reason
+    /// that passes ([`LockError::is_transient`]): with `retry` or `wait` the call goes on. That takes a round trip more, to the
+    /// server and on to its replicas, over a second connection on which one grant after another is confirmed; and the
+    /// right `+wait`.
+    ///
+    /// A lock that was confirmed survives the loss of the primary if a replica that has confirmed it takes its place. It says no more
+    /// than that: a failover can still promote a replica that has not, unless as many are asked for as there are; renewals are
+    /// not waited for, so a lock that was renewed lately may end early on a replica that lags; and a replica confirms what
+    /// it has in memory, whatever becomes of its disk.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) fails with [`LockError::InvalidOption`] if locks are not kept on a Redis server.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:1").replica_acks(1);
+    /// // Nobody listens there.
+    /// assert!(matches!(builder.build().await, Err(LockError::Backend { .. })));
+    ///
+    /// let builder = LockManager::builder().url("memory://").replica_acks(1);
+    /// assert!(matches!(builder.build().await, Err(LockError::InvalidOption { option: "replica_acks", .. })));
+    /// # }
+    /// ```
+    pub fn replica_acks(mut self, replicas: u32) -> Self {
+        self.replica_acks = replicas;
+        self
+    }
+
     /// Connects and starts the watchdog.
     ///
     /// # Errors
@@ -145,18 +183,20 @@ impl LockManagerBuilder {
         check_prefix(&self.prefix)?;
         let owner = self.owner.unwrap_or_else(default_owner);
         check_owner(&owner)?;
-        let over_redis =
-            |target| Arc::new(RedisBackend::new(target, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
+        let over_redis = |target| {
+            let backend = RedisBackend::new(target, self.prefix, self.connect_timeout);
+            Arc::new(backend.with_replica_acks(self.replica_acks)) as Arc<dyn Backend>
+        };
         #[cfg(feature = "tls")]
         ensure_cryptography();
         let backend = match self.source {
+            Source::Backend(_) if self.replica_acks > 0 => return Err(no_replicas("a backend of your own")),
             Source::Backend(backend) => backend,
             Source::Client(client) => {
                 over_redis(Target::Server(Arc::new(tuned(client.get_connection_info().clone())?)))
             }
-            Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
-                Arc::new(MemoryBackend::new())
-            }
+            Source::Url(url) if is_memory(&url) && self.replica_acks > 0 => return Err(no_replicas("`memory://`")),
+            Source::Url(url) if is_memory(&url) => Arc::new(MemoryBackend::new()),
             Source::Url(url) => over_redis(target(&url)?),
             Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
         };
@@ -176,6 +216,14 @@ impl std::fmt::Debug for Source {
             Source::Backend(_) => "Backend(..)",
         })
     }
+}
+
+fn is_memory(url: &str) -> bool {
+    url.trim_end_matches('/').eq_ignore_ascii_case("memory:")
+}
+
+fn no_replicas(place: &str) -> LockError {
+    invalid("replica_acks", format!("{place} has no replicas; only a Redis server has"))
 }
 
 fn target(url: &str) -> Result<Target, LockError> {

@@ -21,6 +21,7 @@ mod tidy;
 
 mod conformance;
 
+mod acks;
 mod acquire;
 mod clock;
 mod connecting;

@@ -7,6 +7,7 @@ mod sentinel;
 mod errors;
 mod inspect;
 mod live;
+mod acks;
 mod scripts;
 
 use std::fmt;
@@ -14,7 +15,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use self::acks::Acks;
 use self::connection::Connections;
+use self::dial::Dialer;
 pub(crate) use self::dial::Target;
 use self::scripts::{Lua, RELEASE, RENEW};
 pub(crate) use self::sentinel::Service;
@@ -29,6 +32,8 @@ pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
     inspected: AtomicBool,
+    /// Where replicas have to confirm a lock.
+    acks: Option<Acks>,
 }
 
 impl fmt::Debug for RedisBackend {
@@ -40,10 +45,17 @@ impl fmt::Debug for RedisBackend {
 impl RedisBackend {
     pub(crate) fn new(target: Target, prefix: String, connect_timeout: Duration) -> RedisBackend {
         RedisBackend {
-            connections: Arc::new(Connections::new(target, prefix, connect_timeout)),
+            connections: Arc::new(Connections::new(Dialer::new(target, prefix, connect_timeout))),
             connect_timeout,
             inspected: AtomicBool::new(false),
+            acks: None,
         }
+    }
+
+    /// The same, where a lock counts as held once so many replicas have it.
+    pub(crate) fn with_replica_acks(self, replicas: u32) -> RedisBackend {
+        let connections = || Connections::new(self.connections.dialer().clone());
+        RedisBackend { acks: (replicas > 0).then(|| Acks::new(replicas, connections())), ..self }
     }
 
     /// Connects and, the first time, looks at the server.
@@ -124,7 +136,10 @@ impl Backend for RedisBackend {
         attempt: Attempt,
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
-        Box::pin(self.acquire(entry, attempt, route))
+        match &self.acks {
+            None => Box::pin(self.acquire(entry, attempt, route)),
+            Some(acks) => Box::pin(acks.acquire(self, entry, attempt, route)),
+        }
     }
 
     fn wait<'a>(
@@ -132,7 +147,10 @@ impl Backend for RedisBackend {
         entry: Entry<'a>,
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Turn, BackendError>> {
-        Box::pin(self.wait(entry, route))
+        match &self.acks {
+            None => Box::pin(self.wait(entry, route)),
+            Some(acks) => Box::pin(acks.wait(self, entry, route)),
+        }
     }
 
     fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
@@ -144,11 +162,17 @@ impl Backend for RedisBackend {
         entries: &'a [Entry<'a>],
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
-        Box::pin(self.acquire_all(entries, route))
+        match &self.acks {
+            None => Box::pin(self.acquire_all(entries, route)),
+            Some(acks) => Box::pin(acks.acquire_all(self, entries, route)),
+        }
     }
 
     fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
-        Box::pin(self.mint(entries))
+        match &self.acks {
+            None => Box::pin(self.mint(entries)),
+            Some(acks) => Box::pin(acks.mint(self, entries)),
+        }
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

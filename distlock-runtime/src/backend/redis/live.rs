@@ -205,7 +205,7 @@ impl Live {
         }
     }
 
-    fn judge_one(&self, answer: Result<Value, RedisError>) -> Result<bool, BackendError> {
+    pub(super) fn judge_one(&self, answer: Result<Value, RedisError>) -> Result<bool, BackendError> {
         match answer.map_err(|error| self.explain(error)) {
             Ok(value) => self.is_one(&value),
             Err(error) if error.is_foreign() => Ok(false),
@@ -231,7 +231,7 @@ impl Live {
         answer
     }
 
-    async fn send_all(
+    pub(super) async fn send_all(
         &self,
         commands: &Pipeline,
         timeout: Duration,
@@ -280,7 +280,7 @@ impl Live {
     }
 
     /// The lock's name on the server. What the braces enclose decides on the cluster slot, also that of any helper key.
-    fn name(&self, key: &str) -> String {
+    pub(super) fn name(&self, key: &str) -> String {
         let (prefix, key) = (&self.site.prefix, encode_hash_tag(key));
         let mut name = String::with_capacity(prefix.len() + key.len() + 2);
         name.push_str(prefix);
@@ -325,11 +325,11 @@ impl Live {
         }
     }
 
-    fn explain(&self, error: RedisError) -> BackendError {
+    pub(super) fn explain(&self, error: RedisError) -> BackendError {
         explain(error, &self.site.address)
     }
 
-    fn unexpected(&self, answer: &Value) -> BackendError {
+    pub(super) fn unexpected(&self, answer: &Value) -> BackendError {
         BackendError::unanswered(format!("{} answered {answer:?}, which makes no sense here", self.site.address))
     }
 }
