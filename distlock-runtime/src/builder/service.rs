@@ -4,14 +4,15 @@
 
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
-use super::{invalid, settled, tuned};
+use super::client::Certificates;
+use super::{invalid, settled};
 use crate::LockError;
 use crate::backend::redis::Service;
 
 const FORM: &str = "`redis-sentinel://[user:password@]host[:port],..[/db]#service`";
 
 /// Reads a URL whose scheme is known already. `scheme` is what connections to a single server would have: `redis` or `rediss`.
-pub(super) fn service(url: &str, scheme: &str) -> Result<Service, LockError> {
+pub(super) fn service(url: &str, scheme: &str, certificates: &Certificates) -> Result<Service, LockError> {
     let Parts { credentials, hosts, path, query, name } = Parts::of(url)?;
     let addresses = hosts.split(',').enumerate().map(|(at, host)| sentinel_url(scheme, at + 1, host));
     let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
@@ -26,9 +27,10 @@ pub(super) fn service(url: &str, scheme: &str) -> Result<Service, LockError> {
         if sentinels.iter().any(|earlier| earlier.get_connection_info().addr() == info.addr()) {
             return Err(invalid("url", format!("its sentinel no. {} stands there twice", at + 1)));
         }
-        sentinels.push(tuned(info.set_redis_settings(login.settings()))?);
+        sentinels.push(certificates.client(info.set_redis_settings(login.settings()))?);
     }
-    Ok(Service::new(name.to_owned(), sentinels, tuned(primary)?.get_connection_info().clone()))
+    let primary = certificates.client(primary)?.get_connection_info().clone();
+    Ok(Service::new(name.to_owned(), sentinels, primary))
 }
 
 /// The parts of a URL, as they are written there.
@@ -138,10 +140,11 @@ fn read(url: &str) -> Result<ConnectionInfo, LockError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::client::Certificates;
     use super::service;
 
     fn described(rest: &str) -> String {
-        match service(&format!("redis-sentinel://{rest}"), "redis") {
+        match service(&format!("redis-sentinel://{rest}"), "redis", &Certificates::default()) {
             Ok(service) => service.describe(),
             Err(error) => error.to_string(),
         }

@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::errors::explain_connect;
+use super::errors::{explain_connect, with_hint_at_tls};
 use super::live::{Live, Site};
 use super::sentinel::{Home, Service};
 use crate::backend::{BackendError, Listener};
@@ -185,7 +185,10 @@ pub(super) async fn open(client: &Client) -> Result<(MultiplexedConnection, Arc<
     if client.get_connection_info().redis_settings().protocol().supports_resp3() {
         config = config.set_push_sender(end_watcher(&broken));
     }
-    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, broken))
+    match client.get_multiplexed_async_connection_with_config(&config).await {
+        Ok(connection) => Ok((connection, broken)),
+        Err(error) => Err(with_hint_at_tls(error, client)),
+    }
 }
 
 /// Over RESP3 the client tells of a connection's end by a push, so that the next command need not find out by failing.

@@ -1,4 +1,8 @@
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+
+use redis::{Client, ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
 
 use crate::backend::BackendError;
 
@@ -6,6 +10,7 @@ use crate::backend::BackendError;
 pub(super) fn explain(error: RedisError, address: &str) -> BackendError {
     let text = describe(&error, address);
     let explained = match error.kind() {
+        _ if is_about_certificates(&error) => BackendError::lasting(text),
         _ if error.is_connection_dropped() => BackendError::interrupted(text),
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => BackendError::unanswered(text),
         ErrorKind::Server(kind) => server(kind, &error, text),
@@ -63,6 +68,10 @@ fn describe(error: &RedisError, address: &str) -> String {
     if error.code() == Some("NOAUTH") {
         return format!("{address} wants a password, as in `redis://user:password@host` (NOAUTH)");
     }
+    if is_about_certificates(error) {
+        let mend = "see `root_certificates` and `client_certificate` of the builder";
+        return format!("{address} can't be trusted, or does not trust us: {error}; {mend}");
+    }
     if error.is_io_error() {
         return format!("the connection to {address} broke or could not be made ({error})");
     }
@@ -74,6 +83,55 @@ fn describe(error: &RedisError, address: &str) -> String {
         (Some(code), None) => format!("{address} answered {code}"),
         _ => format!("{address}: {error}"),
     }
+}
+
+/// Whether TLS failed for a reason that stays until somebody mends a certificate, ours or the server's.
+#[cfg(feature = "tls")]
+fn is_about_certificates(error: &RedisError) -> bool {
+    use rustls::AlertDescription as Alert;
+
+    let cause = io_error(error).and_then(io::Error::get_ref);
+    match cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => true,
+        Some(rustls::Error::AlertReceived(alert)) => matches!(
+            alert,
+            Alert::AccessDenied
+                | Alert::BadCertificate
+                | Alert::CertificateExpired
+                | Alert::CertificateRequired
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::NoCertificate
+                | Alert::UnknownCA
+                | Alert::UnsupportedCertificate
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_about_certificates(_: &RedisError) -> bool {
+    false
+}
+
+/// Adds what may be the reason to the error of a connection over TLS that ended at its beginning. A server that does not
+/// accept a client says so after the client's part of the handshake is over, and what it says is lost if the `redis` crate
+/// reads it before it has sent a request.
+pub(super) fn with_hint_at_tls(error: RedisError, client: &Client) -> RedisError {
+    let is_tls = matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
+    let ended = |error: &io::Error| {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+    };
+    if !is_tls || !io_error(&error).is_some_and(ended) {
+        return error;
+    }
+    let hint = "as it does where the server misses or does not trust our certificate, see `client_certificate`";
+    RedisError::from((ErrorKind::Io, hint, error.to_string()))
+}
+
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
 }
 
 pub(super) fn is_noscript(error: &RedisError) -> bool {
