@@ -49,15 +49,17 @@ if holder ~= value then
 end
 
 if holder == value or (holder == false and head == member) then
+  -- Before the lock is set: without the right to these it would be left behind.
+  leave(line, member)
+  local others = redis.call('ZCARD', line)
   -- A request that comes late must not shorten what a later one has got.
   if remaining < tonumber(ARGV[2]) then
     redis.call('SET', lock, value, 'PX', ARGV[2])
   end
-  leave(line, member)
   if count > 0 then
     fence = mint(fences, fence, count)
   end
-  return {1, fence, redis.call('ZCARD', line)}
+  return {1, fence, others}
 end
 if holder == false then
   hand_over(lock, head)

@@ -24,14 +24,15 @@ pub(crate) use self::sentinel::Service;
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
 };
-use crate::FencingToken;
 use crate::clock::Time;
+use crate::{FencingToken, events};
 
 /// Locks on one Redis server.
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
     inspected: AtomicBool,
+    tried_to_call: AtomicBool,
     /// Where replicas have to confirm a lock.
     acks: Option<Acks>,
 }
@@ -48,6 +49,7 @@ impl RedisBackend {
             connections: Arc::new(Connections::new(Dialer::new(target, prefix, connect_timeout))),
             connect_timeout,
             inspected: AtomicBool::new(false),
+            tried_to_call: AtomicBool::new(false),
             acks: None,
         }
     }
@@ -116,6 +118,17 @@ impl RedisBackend {
         }
     }
 
+    /// Waiters are called by scripts that must not fail on it, so whether they can be is found out beforehand, once.
+    async fn try_to_call(&self, waiter: &str) {
+        if self.tried_to_call.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Ok(live) = self.connections.get(self.connect_timeout).await else { return };
+        if let Err(error) = live.call_nobody(waiter, self.connect_timeout).await {
+            events::not_calling(&error);
+        }
+    }
+
     async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
         let (begin, timeout) = (Time::now(), entries.iter().map(|entry| entry.timeout).min().unwrap_or_default());
         match self.connections.get(timeout).await {
@@ -154,7 +167,10 @@ impl Backend for RedisBackend {
     }
 
     fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
-        Box::pin(self.connections.dialer().listen(waiter, listener))
+        Box::pin(async move {
+            self.try_to_call(waiter).await;
+            self.connections.dialer().listen(waiter, listener).await
+        })
     }
 
     fn acquire_all<'a>(

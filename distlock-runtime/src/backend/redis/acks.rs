@@ -159,7 +159,7 @@ impl Acks {
         };
         let confirmed = answers.pop().unwrap_or(Ok(Value::Nil));
         for renewed in answers {
-            if !line.judge_one(renewed)? {
+            if !line.judge_one(renewed, &RENEW)? {
                 let text = format!("a lock was gone from {} before replicas confirmed it", line.address());
                 return Err(BackendError::passing(text));
             }

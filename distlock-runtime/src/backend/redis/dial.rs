@@ -11,7 +11,7 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::errors::{explain_connect, with_hint_at_tls};
+use super::errors::{explain_connect, explain_with, with_hint_at_tls};
 use super::live::{Live, Site};
 use super::sentinel::{Home, Service};
 use crate::backend::{BackendError, Listener};
@@ -108,7 +108,7 @@ impl Dialer {
         });
         let mut subscription = match opened.await {
             Ok(Ok(subscription)) => subscription,
-            Ok(Err(error)) => return explain_connect(error, &site.address),
+            Ok(Err(error)) => return explain_with(error, &site.address, &site.prefix, None).nothing_done(),
             Err(_) => return Unreachable::TimedOut(self.connect_timeout).explain(&site.address),
         };
         listener.connected();

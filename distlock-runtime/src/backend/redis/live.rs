@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
-use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
+use super::errors::{explain_with, is_demoted, is_noscript, spoils_connection};
 use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
@@ -156,7 +156,7 @@ impl Live {
         if answer.as_ref().is_err_and(is_noscript) {
             answer = self.send(&script.by_source(&names, entries), first.since(begin).timeout).await;
         }
-        answer.map_err(|error| self.explain(error))
+        answer.map_err(|error| self.explain_script(error, script))
     }
 
     /// The token in an answer, if the entry asks for one.
@@ -166,6 +166,13 @@ impl Live {
         }
         let token = self.text(answer)?.parse().ok().and_then(FencingToken::new);
         token.map(Some).ok_or_else(|| self.unexpected(answer))
+    }
+
+    /// Calls nobody, to see whether a waiter could be called.
+    pub(super) async fn call_nobody(&self, waiter: &str, timeout: Duration) -> Result<(), BackendError> {
+        let mut call = redis::cmd("PUBLISH");
+        call.arg(format!("{}{waiter}", self.site.channels)).arg("");
+        self.send(&call, timeout).await.map(drop).map_err(|error| self.explain(error))
     }
 
     pub(super) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
@@ -200,13 +207,13 @@ impl Live {
             answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry)), left()).await;
         }
         match answers {
-            Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
+            Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer, lua)).collect(),
             Err(error) => entries.iter().map(|_| Err(self.explain(error.clone()))).collect(),
         }
     }
 
-    pub(super) fn judge_one(&self, answer: Result<Value, RedisError>) -> Result<bool, BackendError> {
-        match answer.map_err(|error| self.explain(error)) {
+    pub(super) fn judge_one(&self, answer: Result<Value, RedisError>, lua: &Lua) -> Result<bool, BackendError> {
+        match answer.map_err(|error| self.explain_script(error, &lua.source)) {
             Ok(value) => self.is_one(&value),
             Err(error) if error.is_foreign() => Ok(false),
             Err(error) => Err(error),
@@ -222,7 +229,7 @@ impl Live {
             let entry = entry.since(begin);
             answer = self.send(&lua.by_source(&name, &entry), entry.timeout).await;
         }
-        answer.map_err(|error| self.explain(error))
+        answer.map_err(|error| self.explain_script(error, &lua.source))
     }
 
     pub(super) async fn send(&self, command: &Cmd, timeout: Duration) -> Result<Value, RedisError> {
@@ -326,7 +333,11 @@ impl Live {
     }
 
     pub(super) fn explain(&self, error: RedisError) -> BackendError {
-        explain(error, &self.site.address)
+        explain_with(error, &self.site.address, &self.site.prefix, None)
+    }
+
+    fn explain_script(&self, error: RedisError, script: &Source) -> BackendError {
+        explain_with(error, &self.site.address, &self.site.prefix, Some(script))
     }
 
     pub(super) fn unexpected(&self, answer: &Value) -> BackendError {
