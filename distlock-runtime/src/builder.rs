@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use self::client::Certificates;
-use crate::backend::redis::{RedisBackend, Target};
+use crate::backend::redis::{Inspector, RedisBackend, ServerCheck, Target};
 use crate::backend::{Backend, MemoryBackend};
 use crate::manager::{Core, default_owner};
 use crate::options::{Defaults, check_timeout};
@@ -41,6 +41,7 @@ pub struct LockManagerBuilder {
     connect_timeout: Duration,
     replica_acks: u32,
     certificates: Certificates,
+    skipped: Vec<ServerCheck>,
 }
 
 enum Source {
@@ -60,6 +61,7 @@ impl LockManagerBuilder {
             connect_timeout: Duration::from_secs(2),
             replica_acks: 0,
             certificates: Certificates::default(),
+            skipped: Vec::new(),
         }
     }
 
@@ -219,6 +221,23 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Leaves out one of the looks at a Redis server: none is left out unless set, and several may be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockManager, ServerCheck};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+    /// // That a restart of this server forgets what is locked is known, and no reason for a warning at each start.
+    /// let builder = LockManager::builder().url("memory://").skip_check(ServerCheck::Persistence);
+    /// # builder.build().await?; Ok(()) }
+    /// ```
+    pub fn skip_check(mut self, check: ServerCheck) -> Self {
+        self.skipped.push(check);
+        self
+    }
+
     /// Connects and starts the watchdog.
     ///
     /// # Errors
@@ -261,7 +280,8 @@ impl LockManagerBuilder {
 
     fn over_redis(&self, target: Target) -> Arc<dyn Backend> {
         let backend = RedisBackend::new(target, self.prefix.clone(), self.connect_timeout);
-        Arc::new(backend.with_replica_acks(self.replica_acks))
+        let inspector = Inspector::new(self.skipped.clone());
+        Arc::new(backend.inspected_by(inspector).with_replica_acks(self.replica_acks))
     }
 
     /// Refuses what only a Redis server can do.

@@ -67,10 +67,10 @@ pub(crate) fn listen() {
     LazyLock::force(&LISTENING);
 }
 
-/// The warnings with this text in one of their fields, so far, each with all its fields.
-pub(crate) fn warnings_with(text: &str) -> Vec<String> {
+/// What was told at this level with this text in one of the fields, each with all its fields.
+pub(crate) fn seen_with(level: Level, text: &str) -> Vec<String> {
     let seen = SEEN.lock().unwrap();
-    let about = |seen: &&Seen| seen.level == Level::WARN && seen.fields.values().any(|field| field.contains(text));
+    let about = |seen: &&Seen| seen.level == level && seen.fields.values().any(|field| field.contains(text));
     seen.iter().filter(about).map(|seen| format!("{:?}", seen.fields)).collect()
 }
 

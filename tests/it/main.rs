@@ -30,6 +30,7 @@ mod events;
 mod exclusion;
 mod fencing;
 mod going_down;
+mod inspecting;
 mod isolated;
 mod keys;
 mod lost;

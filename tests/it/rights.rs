@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use distlock::{LockError, LockManager, LostReason};
 use redis::cmd;
+use tracing::Level;
 
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, sees_renewals, warm_up};
 use crate::events;
@@ -157,7 +158,7 @@ async fn a_renewal_that_lacks_its_right_is_told_before_the_lease_ends() {
     let server = Server::options().user(&without("+pexpire")).start().await;
     let call = Call::holding(&connect(&url(&server)).await, "rights:renewed", Duration::from_secs(1)).await;
     assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Expired);
-    let warnings = events::warnings_with(&server.address());
+    let warnings = events::seen_with(Level::WARN, &server.address());
     assert!(warnings.iter().any(|text| text.contains("`+pexpire`")), "{warnings:?}");
 }
 
@@ -173,7 +174,7 @@ async fn without_the_rights_for_calls_waiting_goes_on_and_a_warning_names_them()
         let command = right.trim_start_matches('+');
         let told = async || {
             let named = |text: &String| text.contains(&format!("'{command}'")) || text.contains(&format!("`{right}`"));
-            events::warnings_with(&server.address()).iter().any(named)
+            events::seen_with(Level::WARN, &server.address()).iter().any(named)
         };
         eventually(&format!("a warning about {right}"), told).await;
         guard.release().await.unwrap();

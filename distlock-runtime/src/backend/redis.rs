@@ -19,6 +19,8 @@ use self::acks::Acks;
 use self::connection::Connections;
 use self::dial::Dialer;
 pub(crate) use self::dial::Target;
+pub(crate) use self::inspect::Inspector;
+pub use self::inspect::ServerCheck;
 use self::scripts::{Lua, RELEASE, RENEW};
 pub(crate) use self::sentinel::Service;
 use super::{
@@ -31,6 +33,7 @@ use crate::{FencingToken, events};
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
+    inspector: Arc<Inspector>,
     inspected: AtomicBool,
     tried_to_call: AtomicBool,
     /// Where replicas have to confirm a lock.
@@ -45,18 +48,27 @@ impl fmt::Debug for RedisBackend {
 
 impl RedisBackend {
     pub(crate) fn new(target: Target, prefix: String, connect_timeout: Duration) -> RedisBackend {
+        let (dialer, inspector) = (Dialer::new(target, prefix, connect_timeout), Arc::<Inspector>::default());
         RedisBackend {
-            connections: Arc::new(Connections::new(Dialer::new(target, prefix, connect_timeout))),
+            connections: Arc::new(Connections::new(dialer.inspected_by(Some(inspector.clone())))),
             connect_timeout,
+            inspector,
             inspected: AtomicBool::new(false),
             tried_to_call: AtomicBool::new(false),
             acks: None,
         }
     }
 
+    /// The same, where others may look at their servers by the same one, so that nothing is told twice.
+    pub(crate) fn inspected_by(self, inspector: Arc<Inspector>) -> RedisBackend {
+        let dialer = self.connections.dialer().clone().inspected_by(Some(inspector.clone()));
+        RedisBackend { connections: Arc::new(Connections::new(dialer)), inspector, ..self }
+    }
+
     /// The same, where a lock counts as held once so many replicas have it.
     pub(crate) fn with_replica_acks(self, replicas: u32) -> RedisBackend {
-        let connections = || Connections::new(self.connections.dialer().clone());
+        // It goes to the same server as the other connections, so nobody looks at that once more.
+        let connections = || Connections::new(self.connections.dialer().clone().inspected_by(None));
         RedisBackend { acks: (replicas > 0).then(|| Acks::new(replicas, connections())), ..self }
     }
 
@@ -64,7 +76,7 @@ impl RedisBackend {
     async fn connect(&self) -> Result<(), BackendError> {
         let live = self.connections.get(self.connect_timeout).await?;
         if !self.inspected.swap(true, Ordering::Relaxed) {
-            inspect::inspect(&live, self.connect_timeout).await;
+            self.inspector.inspect(&live, self.connect_timeout).await;
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::errors::{explain_connect, explain_with, with_hint_at_tls};
+use super::inspect::Inspector;
 use super::live::{Live, Site};
 use super::sentinel::{Home, Service};
 use crate::backend::{BackendError, Listener};
@@ -30,6 +31,8 @@ pub(super) struct Dialer {
     target: Target,
     site: Arc<Site>,
     connect_timeout: Duration,
+    /// Who looks at a server that a connection was lost to, or that has taken its place.
+    inspector: Option<Arc<Inspector>>,
 }
 
 pub(super) type Outcome = Result<Arc<Live>, Unreachable>;
@@ -53,7 +56,12 @@ impl Dialer {
             Target::Service(service) => service.describe(),
         };
         let channels = format!("{prefix}waiter:");
-        Dialer { target, site: Arc::new(Site { address, prefix, channels, home: None }), connect_timeout }
+        let site = Arc::new(Site { address, prefix, channels, home: None });
+        Dialer { target, site, connect_timeout, inspector: None }
+    }
+
+    pub(super) fn inspected_by(self, inspector: Option<Arc<Inspector>>) -> Dialer {
+        Dialer { inspector, ..self }
     }
 
     pub(super) fn site(&self) -> &Site {
@@ -83,13 +91,26 @@ impl Dialer {
             let dialer = self.clone();
             tries.spawn(async move { dialer.open(deadline).await });
             match timeout_at(deadline.min(Instant::now() + stagger), tries.join_next()).await {
-                Ok(Some(Ok(Ok(live)))) => return Ok(live),
+                Ok(Some(Ok(Ok(live)))) => {
+                    if again {
+                        self.inspect(&live);
+                    }
+                    return Ok(live);
+                }
                 Ok(Some(Ok(Err(error)))) => return Err(error),
                 Err(_) if Instant::now() < deadline => {}
                 Ok(None | Some(Err(_))) | Err(_) => {
                     return Err(Unreachable::TimedOut(self.connect_timeout));
                 }
             }
+        }
+    }
+
+    /// Has somebody look at the server, in the background: whoever waits for the connection needs it sooner.
+    fn inspect(&self, live: &Arc<Live>) {
+        if let Some(inspector) = self.inspector.clone() {
+            let (live, timeout) = (live.clone(), self.connect_timeout);
+            tokio::spawn(async move { inspector.inspect(&live, timeout).await });
         }
     }
 
