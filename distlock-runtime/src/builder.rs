@@ -190,8 +190,8 @@ impl LockManagerBuilder {
     /// After each grant the server is told to wait (`WAIT`) until so many replicas have it, for at most the [command
     /// timeout](Self::command_timeout). Where fewer confirm it, the lock is given back and the try has failed, for a reason
     /// that passes ([`LockError::is_transient`]): with `retry` or `wait` the call goes on. That takes a round trip more, to the
-    /// server and on to its replicas, over a second connection on which one grant after another is confirmed; and the
-    /// right `+wait`.
+    /// server and on to its replicas, over a second connection, where those who come at the same time are confirmed
+    /// together; and the right `+wait`.
     ///
     /// A lock that was confirmed survives the loss of the primary if a replica that has confirmed it takes its place. It says no more
     /// than that: a failover can still promote a replica that has not, unless as many are asked for as there are; renewals are

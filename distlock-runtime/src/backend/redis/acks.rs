@@ -3,11 +3,14 @@
 //! `WAIT` blocks the connection that it is sent over until replicas have answered or its time is over. So there is a second
 //! connection for it: over the one that all commands share, a replica that is ill would make every caller stand still.
 
+mod round;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::Value;
+use redis::{RedisError, Value};
 
+pub(super) use self::round::Round;
 use super::RedisBackend;
 use super::connection::Connections;
 use super::live::{Live, millis};
@@ -138,37 +141,51 @@ impl Acks {
         }
     }
 
-    /// Renews the entries and waits for replicas, all in one go. The renewal is the write that is waited for, since `WAIT`
-    /// looks at those of its own connection only; what was written before over another one, replicas have by then, too. And
-    /// it tells whether the locks still stand.
     async fn ask(&self, line: &Live, entries: &[Entry<'_>], timeout: Duration) -> Result<(), BackendError> {
+        let begin = Time::now();
+        // By their source: behind a hash that the server does not know, WAIT would wait for nothing.
+        let renewals = entries.iter().map(|entry| RENEW.by_source(&line.name(entry.key), entry));
+        let place = line.round().join(renewals.collect());
+        let (replicas, answer) = patience(timeout);
+        let Some(_turn) = place.turn(answer).await else { return Err(self.silent(line, replicas)) };
+        if let Some(answer) = place.answer() {
+            return answer;
+        }
+        let asked = self.ask_for_all(line, timeout.saturating_sub(Time::now().saturating_since(begin))).await;
+        place.answer().unwrap_or(asked)
+    }
+
+    /// Renews what all who wait were granted and waits for replicas, all in one go. The renewals are the writes that are
+    /// waited for, since `WAIT` looks at those of its own connection only; what was written before over another one,
+    /// replicas have by then, too. And they tell whether the locks still stand.
+    ///
+    /// If too few replicas confirm, that is an answer for who asks: the time of the others is not over yet.
+    async fn ask_for_all(&self, line: &Live, timeout: Duration) -> Result<(), BackendError> {
         let (patience, timeout) = patience(timeout);
-        let mut pipeline = redis::pipe();
-        for entry in entries {
-            // By its source: behind a hash that the server does not know, WAIT would wait for nothing.
-            pipeline.add_command(RENEW.by_source(&line.name(entry.key), entry));
+        let (askers, mut pipeline) = (line.round().askers(), redis::pipe());
+        for renewal in askers.iter().flat_map(|asker| &asker.renewals) {
+            pipeline.add_command(renewal.clone());
         }
         pipeline.cmd("WAIT").arg(self.replicas).arg(millis(patience));
         let mut answers = match line.send_all(&pipeline, timeout).await {
             Ok(answers) => answers,
-            Err(error) if error.is_timeout() => {
-                let text = format!("{} did not say in time", line.address());
-                return Err(BackendError::unanswered(self.unconfirmed(&text, patience)));
-            }
+            Err(error) if error.is_timeout() => return Err(self.silent(line, patience)),
             Err(error) => return Err(line.explain(error)),
         };
-        let confirmed = answers.pop().unwrap_or(Ok(Value::Nil));
-        for renewed in answers {
-            if !line.judge_one(renewed, &RENEW)? {
-                let text = format!("a lock was gone from {} before replicas confirmed it", line.address());
-                return Err(BackendError::passing(text));
+        let enough = match answers.pop().unwrap_or(Ok(Value::Nil)).map_err(|error| line.explain(error)) {
+            Ok(Value::Int(count)) if count >= i64::from(self.replicas) => Ok(()),
+            Ok(Value::Int(count)) => Err(BackendError::passing(self.too_few(count, patience, line.address()))),
+            Ok(other) => Err(line.unexpected(&other)),
+            Err(error) => Err(error),
+        };
+        let mut answers = answers.into_iter();
+        for asker in askers {
+            match stands(line, answers.by_ref().take(asker.renewals.len()).collect()) {
+                Ok(()) if enough.is_err() => {}
+                answer => asker.settle(answer),
             }
         }
-        match confirmed.map_err(|error| line.explain(error))? {
-            Value::Int(count) if count >= i64::from(self.replicas) => Ok(()),
-            Value::Int(count) => Err(BackendError::passing(self.too_few(count, patience, line.address()))),
-            other => Err(line.unexpected(&other)),
-        }
+        enough
     }
 
     fn too_few(&self, count: i64, patience: Duration, address: &str) -> String {
@@ -178,10 +195,23 @@ impl Acks {
         )
     }
 
-    fn unconfirmed(&self, what: &str, patience: Duration) -> String {
-        let (replicas, millis) = (self.replicas, patience.as_millis());
-        format!("{what} whether {replicas} replicas confirmed the lock within {millis}ms, so it does not count")
+    fn silent(&self, line: &Live, patience: Duration) -> BackendError {
+        let (address, replicas, millis) = (line.address(), self.replicas, patience.as_millis());
+        BackendError::unanswered(format!(
+            "{address} did not say in time how many of {replicas} replicas confirmed the lock within {millis}ms, so it does not count"
+        ))
     }
+}
+
+/// Whether all locks of a caller have been renewed.
+fn stands(line: &Live, renewed: Vec<Result<Value, RedisError>>) -> Result<(), BackendError> {
+    for renewed in renewed {
+        if !line.judge_one(renewed, &RENEW)? {
+            let text = format!("a lock was gone from {} before replicas confirmed it", line.address());
+            return Err(BackendError::passing(text));
+        }
+    }
+    Ok(())
 }
 
 /// For how long to wait for replicas, and how long for the answer. The rest of the time is for giving the lock back.

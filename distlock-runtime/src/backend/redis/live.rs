@@ -6,6 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
+use super::acks::Round;
 use super::errors::{explain_with, is_demoted, is_noscript, spoils_connection};
 use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
 use super::sentinel::Home;
@@ -40,11 +41,13 @@ pub(super) struct Live {
     silent_since: AtomicU64,
     opened: Time,
     site: Arc<Site>,
+    /// Who waits for replicas over this connection.
+    round: Round,
 }
 
 impl Live {
     pub(super) fn new(connection: MultiplexedConnection, broken: Arc<AtomicBool>, site: Arc<Site>) -> Live {
-        Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site }
+        Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site, round: Round::default() }
     }
 
     /// Whether new commands may go this way.
@@ -54,6 +57,10 @@ impl Live {
 
     pub(super) fn address(&self) -> &str {
         &self.site.address
+    }
+
+    pub(super) fn round(&self) -> &Round {
+        &self.round
     }
 
     /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.
