@@ -80,8 +80,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Connects as a client of the `redis` crate would, for what a URL can't say, such as certificates of your own. To its
-    /// TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
+    /// Connects as a client of the `redis` crate would, for what neither a URL nor this builder can say. It has its own
+    /// certificates. To its TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
     pub fn redis_client(mut self, client: Client) -> Self {
         self.source = Source::Client(Box::new(client));
         self
