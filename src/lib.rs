@@ -4,7 +4,7 @@
 pub use distlock_macros::distributed_lock;
 pub use distlock_runtime::{
     Backoff, FencingToken, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason,
-    OnLost, backend,
+    OnLost, ServerCheck, backend,
 };
 
 #[cfg(feature = "conformance")]

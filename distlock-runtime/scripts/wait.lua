@@ -50,6 +50,10 @@ if holder ~= value then
 end
 
 if holder == value or (holder == false and head == member) then
+  -- Before the lock is set: without the right to these it would be left behind. To leave comes after the count: a line that is
+  -- empty is gone, and a cluster that is moving it elsewhere has no answer about it then.
+  local standing = redis.call('ZCARD', line)
+  local others = standing - leave(line, member)
   -- A request that comes late must not shorten what a later one has got.
   if remaining < tonumber(ARGV[2]) then
     redis.call('SET', lock, value, 'PX', ARGV[2])
@@ -57,9 +61,7 @@ if holder == value or (holder == false and head == member) then
   if count > 0 then
     fence = mint(fences, fence, count)
   end
-  -- To leave comes last: a line that is empty is gone, and a cluster that is moving it elsewhere has no answer about it then.
-  local standing = redis.call('ZCARD', line)
-  return {1, fence, standing - leave(line, member)}
+  return {1, fence, others}
 end
 if holder == false then
   hand_over(lock, head, ARGV[7])

@@ -1,3 +1,4 @@
+mod client;
 mod cluster;
 mod parts;
 mod service;
@@ -5,11 +6,11 @@ mod service;
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
+use self::client::Certificates;
 use crate::backend::cluster::ClusterBackend;
-use crate::backend::redis::{RedisBackend, Target};
+use crate::backend::redis::{Inspector, RedisBackend, ServerCheck, Target};
 use crate::backend::{Backend, MemoryBackend};
 use crate::manager::{Core, default_owner};
 use crate::options::{Defaults, check_timeout};
@@ -41,6 +42,9 @@ pub struct LockManagerBuilder {
     owner: Option<String>,
     defaults: Defaults,
     connect_timeout: Duration,
+    replica_acks: u32,
+    certificates: Certificates,
+    skipped: Vec<ServerCheck>,
 }
 
 enum Source {
@@ -58,6 +62,9 @@ impl LockManagerBuilder {
             owner: None,
             defaults: Defaults::default(),
             connect_timeout: Duration::from_secs(2),
+            replica_acks: 0,
+            certificates: Certificates::default(),
+            skipped: Vec::new(),
         }
     }
 
@@ -79,8 +86,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Connects as a client of the `redis` crate would, for what a URL can't say, such as certificates of your own. To its
-    /// TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
+    /// Connects as a client of the `redis` crate would, for what neither a URL nor this builder can say. It has its own
+    /// certificates. To its TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
     pub fn redis_client(mut self, client: Client) -> Self {
         self.source = Source::Client(Box::new(client));
         self
@@ -135,6 +142,108 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Sets whom to trust over TLS: the certificates in this PEM text, in place of those that the system trusts. For `rediss://`
+    /// and `rediss-sentinel://`, there for sentinels and servers alike.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) fails with [`LockError::InvalidOption`] if there is no certificate in the text or one that
+    /// can't be used, and if the URL asks for no TLS.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let builder = LockManager::builder().url("rediss://10.0.0.1").root_certificates("no certificate");
+    /// assert!(matches!(builder.build().await, Err(LockError::InvalidOption { option: "root_certificates", .. })));
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn root_certificates(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.roots = Some(pem.into());
+        self
+    }
+
+    /// Sets who we are over TLS, for servers that want to know (`tls-auth-clients yes`): a certificate, with those behind
+    /// it that vouch for it, and its private key, both as PEM texts. For `rediss://` and `rediss-sentinel://`, there for
+    /// sentinels and servers alike.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) fails with [`LockError::InvalidOption`] if one of the texts can't be used, if the two don't
+    /// belong together, and if the URL asks for no TLS.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let builder = LockManager::builder().url("rediss://10.0.0.1").client_certificate("no certificate", "no key");
+    /// assert!(matches!(builder.build().await, Err(LockError::InvalidOption { option: "client_certificate", .. })));
+    /// # }
+    /// ```
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(mut self, certificate_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.client = Some((certificate_pem.into(), key_pem.into()));
+        self
+    }
+
+    /// Sets how many replicas must have a lock before it counts as held: 0 unless set, which asks none.
+    ///
+    /// After each grant the server is told to wait (`WAIT`) until so many replicas have it, for at most the [command
+    /// timeout](Self::command_timeout). Where fewer confirm it, the lock is given back and the try has failed, for a reason
+    /// that passes ([`LockError::is_transient`]): with `retry` or `wait` the call goes on. That takes a round trip more, to the
+    /// server and on to its replicas, over a second connection, where those who come at the same time are confirmed
+    /// together; and the right `+wait`.
+    ///
+    /// A lock that was confirmed survives the loss of the primary if a replica that has confirmed it takes its place. It says no more
+    /// than that: a failover can still promote a replica that has not, unless as many are asked for as there are; renewals are
+    /// not waited for, so a lock that was renewed lately may end early on a replica that lags; and a replica confirms what
+    /// it has in memory, whatever becomes of its disk.
+    ///
+    /// # Errors
+    ///
+    /// [`build`](Self::build) fails with [`LockError::InvalidOption`] if locks are not kept on a Redis server.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// let builder = LockManager::builder().url("redis://127.0.0.1:1").replica_acks(1);
+    /// // Nobody listens there.
+    /// assert!(matches!(builder.build().await, Err(LockError::Backend { .. })));
+    ///
+    /// let builder = LockManager::builder().url("memory://").replica_acks(1);
+    /// assert!(matches!(builder.build().await, Err(LockError::InvalidOption { option: "replica_acks", .. })));
+    /// # }
+    /// ```
+    pub fn replica_acks(mut self, replicas: u32) -> Self {
+        self.replica_acks = replicas;
+        self
+    }
+
+    /// Leaves out one of the looks at a Redis server: none is left out unless set, and several may be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockManager, ServerCheck};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), distlock::LockError> {
+    /// // That a restart of this server forgets what is locked is known, and no reason for a warning at each start.
+    /// let builder = LockManager::builder().url("memory://").skip_check(ServerCheck::Persistence);
+    /// # builder.build().await?; Ok(()) }
+    /// ```
+    pub fn skip_check(mut self, check: ServerCheck) -> Self {
+        self.skipped.push(check);
+        self
+    }
+
     /// Connects and starts the watchdog.
     ///
     /// # Errors
@@ -149,33 +258,48 @@ impl LockManagerBuilder {
         self.defaults.check()?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.prefix)?;
-        let owner = self.owner.unwrap_or_else(default_owner);
+        let owner = self.owner.clone().unwrap_or_else(default_owner);
         check_owner(&owner)?;
-        let over_redis = |target| {
-            Arc::new(RedisBackend::new(target, self.prefix.clone(), self.connect_timeout)) as Arc<dyn Backend>
-        };
         #[cfg(feature = "tls")]
         ensure_cryptography();
-        let backend = match self.source {
-            Source::Backend(backend) => backend,
-            Source::Client(client) => {
-                over_redis(Target::Server(Arc::new(tuned(client.get_connection_info().clone())?)))
-            }
-            Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
-                Arc::new(MemoryBackend::new())
-            }
-            Source::Url(url) => match check_scheme(&url)?.strip_suffix("-cluster") {
-                Some(scheme) => {
-                    let access = cluster::access(&url, scheme, &self.prefix, self.connect_timeout)?;
-                    Arc::new(ClusterBackend::new(access))
-                }
-                None => over_redis(target(&url)?),
-            },
-            Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
-        };
+        let backend = self.backend_of_source()?;
         let core = Arc::new(Core::new(backend, owner, self.defaults));
         core.connect().await?;
         Ok(LockManager { core })
+    }
+
+    fn backend_of_source(&self) -> Result<Arc<dyn Backend>, LockError> {
+        match &self.source {
+            Source::Unset => Err(invalid("url", "it is not set; set where locks are kept")),
+            Source::Backend(backend) => self.needs_no_server("a backend of your own").map(|()| backend.clone()),
+            Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
+                self.needs_no_server("`memory://`").map(|()| Arc::new(MemoryBackend::new()) as Arc<dyn Backend>)
+            }
+            Source::Url(url) => match check_scheme(url)?.strip_suffix("-cluster") {
+                Some(scheme) => Ok(Arc::new(ClusterBackend::new(cluster::access(url, scheme, self)?))),
+                None => Ok(self.over_redis(target(url, &self.certificates)?)),
+            },
+            Source::Client(client) => {
+                self.certificates.none_for("a client of the `redis` crate has its own")?;
+                let client = Certificates::default().client(client.get_connection_info().clone())?;
+                Ok(self.over_redis(Target::Server(Arc::new(client))))
+            }
+        }
+    }
+
+    fn over_redis(&self, target: Target) -> Arc<dyn Backend> {
+        let backend = RedisBackend::new(target, self.prefix.clone(), self.connect_timeout);
+        let inspector = Inspector::new(self.skipped.clone());
+        Arc::new(backend.inspected_by(inspector).with_replica_acks(self.replica_acks))
+    }
+
+    /// Refuses what only a Redis server can do.
+    fn needs_no_server(&self, place: &str) -> Result<(), LockError> {
+        self.certificates.none_for(&format!("{place} asks for no TLS"))?;
+        if self.replica_acks > 0 {
+            return Err(invalid("replica_acks", format!("{place} has no replicas; only a Redis server has")));
+        }
+        Ok(())
     }
 }
 
@@ -191,16 +315,17 @@ impl std::fmt::Debug for Source {
     }
 }
 
-fn target(url: &str) -> Result<Target, LockError> {
+fn target(url: &str, certificates: &Certificates) -> Result<Target, LockError> {
     let scheme = check_scheme(url)?;
     if let Some(scheme) = scheme.strip_suffix("-sentinel") {
-        return Ok(Target::Service(Arc::new(service::service(url, scheme)?)));
+        return Ok(Target::Service(Arc::new(service::service(url, scheme, certificates)?)));
     }
     let info = url.into_connection_info().map_err(|error| {
         let form = "it has the form `redis://[user:password@]host[:port][/db]`";
         invalid("url", format!("{form}, and can't be read otherwise: {error}"))
     })?;
-    tuned(settled(info, url.contains("protocol="))).map(|client| Target::Server(Arc::new(client)))
+    let client = certificates.client(settled(info, url.contains("protocol=")))?;
+    Ok(Target::Server(Arc::new(client)))
 }
 
 /// What we say of ourselves, and how we speak unless the URL says how.
@@ -210,21 +335,6 @@ fn settled(info: ConnectionInfo, has_protocol: bool) -> ConnectionInfo {
         settings = settings.set_protocol(ProtocolVersion::RESP3);
     }
     info.set_redis_settings(settings)
-}
-
-/// Makes a client whose connections answer without delay and notice their end: the crate's defaults leave Nagle's
-/// algorithm on, and a dead peer to the kernel's patience of minutes.
-fn tuned(info: ConnectionInfo) -> Result<Client, LockError> {
-    let mut tcp = info.tcp_settings().clone().set_nodelay(true);
-    if tcp.keepalive().is_none() {
-        let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-        tcp = tcp.set_keepalive(keepalive);
-    }
-    #[cfg(target_os = "linux")]
-    if tcp.user_timeout().is_none() {
-        tcp = tcp.set_user_timeout(Duration::from_secs(20));
-    }
-    Client::open(info.set_tcp_settings(tcp)).map_err(|error| unusable(&error))
 }
 
 /// rustls panics where it has no cryptography to choose. An application that has chosen keeps its choice.

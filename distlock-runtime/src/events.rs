@@ -99,6 +99,10 @@ pub(crate) fn not_listening(error: &BackendError, first: bool) {
     }
 }
 
+pub(crate) fn not_calling(error: &BackendError) {
+    warn!(target: "distlock", %error, "can't call those to whom a lock is handed over, who find it by asking");
+}
+
 pub(crate) fn left_to_expire(hold: &Hold, why: &str) {
     event!(warn, hold, "left", {}, "lock could not be freed and is left to expire: {why}");
 }

@@ -34,6 +34,7 @@ mod key;
 mod events;
 mod error;
 
+pub use backend::redis::ServerCheck;
 pub use backoff::Backoff;
 pub use builder::LockManagerBuilder;
 pub use error::{LockError, LostReason};

@@ -24,6 +24,7 @@ enum Fall {
 }
 
 async fn fall(cluster: &Cluster, fall: Fall) -> &Server {
+    cluster.be_impatient().await;
     match fall {
         Fall::Killed => cluster.nodes[0].kill(),
         Fall::Frozen => cluster.nodes[0].freeze(),
@@ -135,17 +136,18 @@ async fn a_node_that_returns_from_a_freeze_is_not_written_to() {
 /// A node without a replica. Its own locks are lost by their deadline, those of the others never stand still.
 #[tokio::test]
 async fn one_node_that_freezes_delays_nobody_elses_locks() {
+    const LEASE: Duration = Duration::from_secs(2);
     let cluster = Cluster::start_with(3, 0, Server::options().directive("cluster-require-full-coverage", "no")).await;
     let manager = connect(&cluster.url()).await;
     let (mut calls, free) = (Vec::new(), cluster.keys_at(1, 11).await.pop().unwrap());
     for home in 0..3 {
         for key in cluster.keys_at(home, 10).await {
-            calls.push((home, Call::holding(&manager, &key, SHORT).await));
+            calls.push((home, Call::holding(&manager, &key, LEASE).await));
         }
     }
     cluster.nodes[0].freeze();
-    // Five leases long.
-    tokio::time::sleep(SHORT * 5).await;
+    // Three leases long.
+    tokio::time::sleep(LEASE * 3).await;
     for (home, call) in &calls {
         assert_eq!(call.body.is_running(), *home != 0, "a lock of node {home}");
     }
@@ -170,18 +172,13 @@ async fn a_cluster_that_is_down_is_told_of_and_recovers() {
     let cluster = Cluster::start(3, 0).await;
     let manager = connect(&cluster.url()).await;
     let key = cluster.key_at(1).await;
+    cluster.be_impatient().await;
     cluster.nodes[0].kill();
-    let mut error = None;
-    eventually("the cluster to be down", || {
-        let (manager, key) = (manager.clone(), key.clone());
-        async move { manager.lock(&key).acquire().await.is_err() }
-    })
-    .await;
-    if let Err(refused) = manager.lock(&key).acquire().await {
-        error = Some(refused);
-    }
-    let error = error.unwrap();
-    assert!(error.is_transient() && error.to_string().contains("CLUSTERDOWN"), "{error}");
+    let told = || async {
+        let refused = manager.lock(&key).acquire().await.err();
+        refused.is_some_and(|error| error.is_transient() && error.to_string().contains("CLUSTERDOWN"))
+    };
+    eventually("the cluster to be told to be down", told).await;
     cluster.nodes[0].restart().await;
     manager.lock(&key).wait(FOR_EVER).acquire().await.unwrap().release().await.unwrap();
     let key = cluster.key_at(0).await;

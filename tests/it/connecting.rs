@@ -1,12 +1,8 @@
 //! The ways to a server, and the managers that there can be.
 
-use std::time::Duration;
-
 use distlock::{LockError, LockManager, distributed_lock};
-use redis::cmd;
 
-use crate::calls::{Call, FOR_EVER, Failure, connect, sees_renewals, warm_up};
-use crate::harness::eventually::{eventually, soon};
+use crate::calls::{Failure, connect};
 use crate::harness::process::{Child, emit};
 use crate::harness::server::Server;
 
@@ -121,38 +117,4 @@ async fn an_address_that_is_wrong_is_told_with_its_reason() {
     assert!(!error.contains("refused the connection"), "nobody refused: {error}");
     let error = LockManager::connect("redis://no-such-host.invalid").await.unwrap_err().to_string();
     assert!(error.contains("lookup") || error.contains("resolve") || error.contains("not known"), "no reason: {error}");
-}
-
-/// The least rights of the README, word for word.
-fn least_rights() -> String {
-    let readme = include_str!("../../README.md");
-    let line = readme.lines().find_map(|line| line.strip_prefix("user ")).unwrap();
-    line.to_owned()
-}
-
-#[tokio::test]
-async fn the_least_rights_are_enough_and_another_database_needs_one_more() {
-    let rules = least_rights();
-    let server = Server::options().user(&rules).start().await;
-    let url = |server: &Server, database: u32| format!("redis://locks:password@{}/{database}", server.address());
-    let manager = connect(&url(&server, 0)).await;
-    // A grant, a refusal, a try by script, a release: all commands that there are but the renewal's.
-    warm_up(&manager).await;
-    let call = Call::holding(&manager, "k", Duration::from_millis(900)).await;
-    sees_renewals(&server, "k", 1).await;
-    call.finished().await.unwrap();
-    // And those of waiting in line and of fencing tokens.
-    let guard = manager.lock("k").fencing_token(true).acquire().await.unwrap();
-    let another = connect(&url(&server, 0)).await;
-    let waiter = tokio::spawn(another.lock("k").wait(FOR_EVER).fencing_token(true).acquire());
-    let subscribed = async || server.query::<Vec<String>>(cmd("PUBSUB").arg("CHANNELS")).await.unwrap().len() == 1;
-    eventually("the waiter to subscribe", subscribed).await;
-    guard.release().await.unwrap();
-    soon("the waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
-    another.lock_all(["k", "l"]).acquire().await.unwrap().release().await.unwrap();
-
-    let error = LockManager::connect(&url(&server, 3)).await.unwrap_err();
-    assert!(!error.is_transient() && error.to_string().contains("'select'"), "which right is missing? {error}");
-    let server = Server::options().user(&format!("{rules} +select")).start().await;
-    connect(&url(&server, 3)).await.lock("k").acquire().await.unwrap().release().await.unwrap();
 }

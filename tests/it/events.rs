@@ -28,6 +28,12 @@ struct Seen {
     span: Fields,
 }
 
+/// What every password in `secrets` has in it, percent-encoded or not.
+pub(crate) const SECRET: &str = "s3cr3t";
+
+/// Fields with a secret in them, of whatever target and level.
+static LEAKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 static SEEN: Mutex<Vec<Seen>> = Mutex::new(Vec::new());
 
 /// The watchdog has a thread of its own, so what it says can only be heard by the whole process.
@@ -45,15 +51,31 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Ear {
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Reader::default();
+        event.record(&mut fields);
         if event.metadata().target() != "distlock" {
             return;
         }
-        let mut fields = Reader::default();
-        event.record(&mut fields);
         let span = context.event_span(event).and_then(|span| Some(span.extensions().get::<Reader>()?.0.clone()));
         let seen = Seen { level: *event.metadata().level(), fields: fields.0, span: span.unwrap_or_default() };
         SEEN.lock().unwrap().push(seen);
     }
+}
+
+/// From now on, what is told is kept.
+pub(crate) fn listen() {
+    LazyLock::force(&LISTENING);
+}
+
+/// What was told at this level with this text in one of the fields, each with all its fields.
+pub(crate) fn seen_with(level: Level, text: &str) -> Vec<String> {
+    let seen = SEEN.lock().unwrap();
+    let about = |seen: &&Seen| seen.level == level && seen.fields.values().any(|field| field.contains(text));
+    seen.iter().filter(about).map(|seen| format!("{:?}", seen.fields)).collect()
+}
+
+pub(crate) fn leaks() -> Vec<String> {
+    LEAKS.lock().unwrap().clone()
 }
 
 #[derive(Default)]
@@ -61,11 +83,14 @@ struct Reader(Fields);
 
 impl Visit for Reader {
     fn record_str(&mut self, field: &Field, value: &str) {
+        if value.contains(SECRET) {
+            LEAKS.lock().unwrap().push(format!("{field}: {value}"));
+        }
         self.0.insert(field.name(), value.to_owned());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.insert(field.name(), format!("{value:?}"));
+        self.record_str(field, &format!("{value:?}"));
     }
 }
 

@@ -22,6 +22,7 @@ mod tidy;
 
 mod conformance;
 
+mod acks;
 mod acquire;
 mod clock;
 mod cluster;
@@ -33,6 +34,7 @@ mod events;
 mod exclusion;
 mod fencing;
 mod going_down;
+mod inspecting;
 mod isolated;
 mod keys;
 mod lost;
@@ -43,7 +45,9 @@ mod odd_runtimes;
 mod passing_faults;
 mod reconnecting;
 mod releasing;
+mod rights;
 mod runtimes;
+mod secrets;
 mod sentinel;
 mod sentinel_faults;
 mod server_faults;

@@ -9,6 +9,7 @@ use crate::calls::{connect, redis_key};
 use crate::harness::eventually::eventually;
 use crate::harness::sentinel::{Fall, Guarded, Passwords, SERVICE, Sentinel, behind};
 use crate::harness::server::Server;
+use crate::rights::least_rights;
 
 /// That this very server is where the lock stands.
 async fn locks_on(server: &Server, url: &str) {
@@ -123,19 +124,13 @@ async fn a_sentinel_that_has_not_heard_of_the_failover_leads_nobody_back() {
 
 const SECURE: Passwords = Passwords { servers: Some("server-secret"), sentinels: Some("sentinel-secret"), user: None };
 
-/// The least rights of the README, and what Sentinel needs besides.
-fn least_rights(and: &str) -> String {
-    let readme = include_str!("../../README.md");
-    format!("{}{and}", readme.lines().find_map(|line| line.strip_prefix("user ")).unwrap())
-}
-
 fn guarded_by_passwords(user: &str) -> crate::harness::server::Options {
     Server::options().password("server-secret").directive("masterauth", "server-secret").user(user)
 }
 
 #[tokio::test]
 async fn passwords_of_primary_and_sentinels_and_the_least_rights_are_enough() {
-    let options = guarded_by_passwords(&least_rights(" +role"));
+    let options = guarded_by_passwords(&format!("{} +role", least_rights()));
     let guarded = Guarded::start_with(1, options, SECURE).await;
     let hosts = guarded.hosts();
     let url = |at: &str, query: &str| format!("redis-sentinel://{at}{hosts}{query}#{SERVICE}");
@@ -163,7 +158,7 @@ async fn passwords_of_primary_and_sentinels_and_the_least_rights_are_enough() {
 #[tokio::test]
 async fn each_missing_right_is_told_by_its_command() {
     let passwords = Passwords { user: Some("asker on >password -@all +ping"), ..SECURE };
-    let guarded = Guarded::start_with(1, guarded_by_passwords(&least_rights("")), passwords).await;
+    let guarded = Guarded::start_with(1, guarded_by_passwords(&least_rights()), passwords).await;
     let hosts = guarded.hosts();
     let url = |query: &str| format!("redis-sentinel://locks:password@{hosts}{query}#{SERVICE}");
     let error = LockManager::connect(&url("?sentinel_password=sentinel-secret")).await.unwrap_err();

@@ -74,7 +74,7 @@ impl ClusterBackend {
     ) -> Result<Acquired, BackendError> {
         let mut way = self.way(&entry).await?;
         loop {
-            match way.node().acquire(way.entry(entry), attempt, route).await {
+            match Backend::acquire(way.node(), way.entry(entry), attempt, route).await {
                 Err(error) if way.goes_on(&error).await => {}
                 answer => return way.end(answer),
             }
@@ -85,7 +85,7 @@ impl ClusterBackend {
         self.wanted.note(entry.key);
         let mut way = self.way(&entry).await?;
         loop {
-            match way.node().wait(way.entry(entry), route).await {
+            match Backend::wait(way.node(), way.entry(entry), route).await {
                 Err(error) if way.goes_on(&error).await => {}
                 answer => return way.end(answer),
             }

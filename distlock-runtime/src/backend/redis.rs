@@ -9,6 +9,7 @@ mod errors;
 mod inspect;
 mod live;
 mod wire;
+mod acks;
 mod scripts;
 mod shards;
 
@@ -17,10 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use self::acks::Acks;
 pub(crate) use self::address::Address;
 use self::connection::Connections;
+use self::dial::Dialer;
 pub(crate) use self::dial::Target;
 pub(crate) use self::errors::is_non_local;
+pub(crate) use self::inspect::Inspector;
+pub use self::inspect::ServerCheck;
 use self::live::Live;
 use self::scripts::{Lua, RELEASE, RELEASE_ALONE, RENEW};
 pub(crate) use self::sentinel::Service;
@@ -29,14 +34,18 @@ use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
     Route, Turn,
 };
-use crate::FencingToken;
 use crate::clock::Time;
+use crate::{FencingToken, events};
 
 /// Locks on one Redis server.
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
     connect_timeout: Duration,
-    inspected: Arc<AtomicBool>,
+    inspector: Arc<Inspector>,
+    inspected: AtomicBool,
+    tried_to_call: AtomicBool,
+    /// Where replicas have to confirm a lock.
+    acks: Option<Arc<Acks>>,
     /// Whether each command is sent with `ASKING` before it.
     asking: bool,
 }
@@ -49,18 +58,42 @@ impl fmt::Debug for RedisBackend {
 
 impl RedisBackend {
     pub(crate) fn new(target: Target, prefix: String, connect_timeout: Duration) -> RedisBackend {
+        let (dialer, inspector) = (Dialer::new(target, prefix, connect_timeout), Arc::<Inspector>::default());
         RedisBackend {
-            connections: Arc::new(Connections::new(target, prefix, connect_timeout)),
+            connections: Arc::new(Connections::new(dialer.inspected_by(Some(inspector.clone())))),
             connect_timeout,
-            inspected: Arc::default(),
+            inspector,
+            inspected: AtomicBool::new(false),
+            tried_to_call: AtomicBool::new(false),
+            acks: None,
             asking: false,
         }
     }
 
+    /// The same, where others may look at their servers by the same one, so that nothing is told twice.
+    pub(crate) fn inspected_by(self, inspector: Arc<Inspector>) -> RedisBackend {
+        let dialer = self.connections.dialer().clone().inspected_by(Some(inspector.clone()));
+        RedisBackend { connections: Arc::new(Connections::new(dialer)), inspector, ..self }
+    }
+
+    /// The same, where a lock counts as held once so many replicas have it.
+    pub(crate) fn with_replica_acks(self, replicas: u32) -> RedisBackend {
+        // It goes to the same server as the other connections, so nobody looks at that once more.
+        let connections = || Connections::new(self.connections.dialer().clone().inspected_by(None));
+        RedisBackend { acks: (replicas > 0).then(|| Arc::new(Acks::new(replicas, connections()))), ..self }
+    }
+
     /// The same node of a cluster for what another node says is on its way there.
     pub(crate) fn asking(&self) -> RedisBackend {
-        let (connections, inspected) = (self.connections.clone(), self.inspected.clone());
-        RedisBackend { connections, connect_timeout: self.connect_timeout, inspected, asking: true }
+        RedisBackend {
+            connections: self.connections.clone(),
+            connect_timeout: self.connect_timeout,
+            inspector: self.inspector.clone(),
+            inspected: AtomicBool::new(true),
+            tried_to_call: AtomicBool::new(true),
+            acks: self.acks.clone(),
+            asking: true,
+        }
     }
 
     pub(crate) fn address(&self) -> &str {
@@ -76,12 +109,12 @@ impl RedisBackend {
     async fn connect(&self) -> Result<(), BackendError> {
         let live = self.connections.get(self.connect_timeout).await?;
         if !self.inspected.swap(true, Ordering::Relaxed) {
-            inspect::inspect(&live, self.connect_timeout).await;
+            self.inspector.inspect(&live, self.connect_timeout).await;
         }
         Ok(())
     }
 
-    pub(crate) async fn acquire(
+    async fn acquire(
         &self,
         entry: Entry<'_>,
         attempt: Attempt,
@@ -95,13 +128,13 @@ impl RedisBackend {
         }
     }
 
-    pub(crate) async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
+    async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
         let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
         live.wait(entry).await
     }
 
-    pub(crate) async fn acquire_all(
+    async fn acquire_all(
         &self,
         entries: &[Entry<'_>],
         route: &mut Option<Arc<dyn Route>>,
@@ -111,7 +144,7 @@ impl RedisBackend {
         live.acquire_all(entries).await
     }
 
-    pub(crate) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
+    async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
         self.live(self.connect_timeout).await?.mint(entries).await
     }
 
@@ -159,6 +192,17 @@ impl RedisBackend {
         Ok(if ours { Renewed::Extended } else { Renewed::NotHeld })
     }
 
+    /// Waiters are called by scripts that must not fail on it, so whether they can be is found out beforehand, once.
+    pub(crate) async fn try_to_call(&self, command: &str, channel: &str) {
+        if self.tried_to_call.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Ok(live) = self.connections.get(self.connect_timeout).await else { return };
+        if let Err(error) = live.call_nobody(command, channel, self.connect_timeout).await {
+            events::not_calling(&error);
+        }
+    }
+
     async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
         let (begin, timeout) = (Time::now(), entries.iter().map(|entry| entry.timeout).min().unwrap_or_default());
         match self.live(timeout).await {
@@ -179,7 +223,10 @@ impl Backend for RedisBackend {
         attempt: Attempt,
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
-        Box::pin(self.acquire(entry, attempt, route))
+        match &self.acks {
+            None => Box::pin(self.acquire(entry, attempt, route)),
+            Some(acks) => Box::pin(acks.acquire(self, entry, attempt, route)),
+        }
     }
 
     fn wait<'a>(
@@ -187,11 +234,17 @@ impl Backend for RedisBackend {
         entry: Entry<'a>,
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Turn, BackendError>> {
-        Box::pin(self.wait(entry, route))
+        match &self.acks {
+            None => Box::pin(self.wait(entry, route)),
+            Some(acks) => Box::pin(acks.wait(self, entry, route)),
+        }
     }
 
     fn listen<'a>(&'a self, waiter: &'a str, listener: &'a dyn Listener) -> BoxFuture<'a, BackendError> {
-        Box::pin(self.connections.dialer().listen(waiter, listener))
+        Box::pin(async move {
+            self.try_to_call("PUBLISH", &format!("{}{waiter}", self.connections.site().channels)).await;
+            self.connections.dialer().listen(waiter, listener).await
+        })
     }
 
     fn acquire_all<'a>(
@@ -199,11 +252,17 @@ impl Backend for RedisBackend {
         entries: &'a [Entry<'a>],
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
-        Box::pin(self.acquire_all(entries, route))
+        match &self.acks {
+            None => Box::pin(self.acquire_all(entries, route)),
+            Some(acks) => Box::pin(acks.acquire_all(self, entries, route)),
+        }
     }
 
     fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
-        Box::pin(self.mint(entries))
+        match &self.acks {
+            None => Box::pin(self.mint(entries)),
+            Some(acks) => Box::pin(acks.mint(self, entries)),
+        }
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {

@@ -1,17 +1,15 @@
 //! `redis-cluster://[user:password@]h1:6379,h2:6379`.
 
-use std::time::Duration;
-
 use super::parts::{self, Parts};
-use super::{invalid, settled, tuned};
+use super::{LockManagerBuilder, invalid, settled};
 use crate::LockError;
 use crate::backend::cluster::Access;
-use crate::backend::redis::Address;
+use crate::backend::redis::{Address, Inspector};
 
 const FORM: &str = "`redis-cluster://[user:password@]host[:port],..`";
 
 /// Reads a URL whose scheme is known already. `scheme` is what connections to a single server would have: `redis` or `rediss`.
-pub(super) fn access(url: &str, scheme: &str, prefix: &str, connect_timeout: Duration) -> Result<Access, LockError> {
+pub(super) fn access(url: &str, scheme: &str, builder: &LockManagerBuilder) -> Result<Access, LockError> {
     let parts = Parts::of(url);
     if !parts.name.is_empty() {
         return Err(invalid("url", format!("there is no name (`#..`) of a cluster: it has the form {FORM}")));
@@ -25,8 +23,14 @@ pub(super) fn access(url: &str, scheme: &str, prefix: &str, connect_timeout: Dur
     let seeds: Vec<Address> = urls.iter().filter_map(host).collect();
     let any = seeds.first().map_or_else(String::new, Address::to_string);
     let like = parts::read(&format!("{scheme}://{}{any}{}", parts.credentials, parts.query), FORM)?;
-    let like = tuned(settled(like, has_protocol))?.get_connection_info().clone();
-    Ok(Access { seeds, like, prefix: prefix.to_owned(), connect_timeout })
+    Ok(Access {
+        seeds,
+        like: builder.certificates.client(settled(like, has_protocol))?.get_connection_info().clone(),
+        prefix: builder.prefix.clone(),
+        connect_timeout: builder.connect_timeout,
+        inspector: Inspector::new(builder.skipped.clone()),
+        replica_acks: builder.replica_acks,
+    })
 }
 
 /// Whether the query says how to speak, which is all that it may say.
@@ -40,12 +44,11 @@ fn protocol(query: &str) -> Result<bool, LockError> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::access;
+    use crate::LockManager;
 
     fn read(rest: &str) -> Result<String, String> {
-        let access = access(&format!("redis-cluster://{rest}"), "redis", "lock:", Duration::from_secs(1));
+        let access = access(&format!("redis-cluster://{rest}"), "redis", &LockManager::builder());
         let access = access.map_err(|error| error.to_string())?;
         Ok(access.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
     }

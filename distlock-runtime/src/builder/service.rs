@@ -2,15 +2,16 @@
 
 use redis::{Client, RedisConnectionInfo};
 
+use super::client::Certificates;
 use super::parts::{self, Parts};
-use super::{invalid, settled, tuned};
+use super::{invalid, settled};
 use crate::LockError;
 use crate::backend::redis::Service;
 
 const FORM: &str = "`redis-sentinel://[user:password@]host[:port],..[/db]#service`";
 
 /// Reads a URL whose scheme is known already. `scheme` is what connections to a single server would have: `redis` or `rediss`.
-pub(super) fn service(url: &str, scheme: &str) -> Result<Service, LockError> {
+pub(super) fn service(url: &str, scheme: &str, certificates: &Certificates) -> Result<Service, LockError> {
     let Parts { credentials, path, query, name, .. } = Parts::of(url);
     check_name(name)?;
     let addresses = Parts::of(url).addresses(scheme, "sentinel", 26379, FORM)?;
@@ -22,9 +23,10 @@ pub(super) fn service(url: &str, scheme: &str) -> Result<Service, LockError> {
     let mut sentinels: Vec<Client> = Vec::with_capacity(addresses.len());
     for address in &addresses {
         let info = parts::read(address, FORM)?;
-        sentinels.push(tuned(info.set_redis_settings(login.settings()))?);
+        sentinels.push(certificates.client(info.set_redis_settings(login.settings()))?);
     }
-    Ok(Service::new(name.to_owned(), sentinels, tuned(primary)?.get_connection_info().clone()))
+    let primary = certificates.client(primary)?.get_connection_info().clone();
+    Ok(Service::new(name.to_owned(), sentinels, primary))
 }
 
 /// What the query says: how to log in to the sentinels.
@@ -94,10 +96,11 @@ fn check_name(name: &str) -> Result<(), LockError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::client::Certificates;
     use super::service;
 
     fn described(rest: &str) -> String {
-        match service(&format!("redis-sentinel://{rest}"), "redis") {
+        match service(&format!("redis-sentinel://{rest}"), "redis", &Certificates::default()) {
             Ok(service) => service.describe(),
             Err(error) => error.to_string(),
         }

@@ -120,6 +120,42 @@ fn configuration(port: u16, primary: u16, passwords: &Passwords) -> String {
     text
 }
 
+/// A primary and the replicas that follow it.
+pub(crate) async fn followed(replicas: usize, options: Options) -> Vec<Server> {
+    // A full sync at once instead of five seconds later.
+    let options = options.directive("repl-diskless-sync-delay", "0");
+    let mut servers = vec![options.clone().start().await];
+    for _ in 0..replicas {
+        let primary = format!("127.0.0.1 {}", servers[0].port);
+        servers.push(options.clone().directive("replicaof", &primary).start().await);
+    }
+    let count = format!("connected_slaves:{replicas}\r");
+    let online = || async {
+        let info = servers[0].info("replication").await.unwrap();
+        info.contains(&count) && info.matches("state=online").count() == replicas
+    };
+    eventually("the replicas to follow", online).await;
+    // A replica gets nothing before its first sign of life after the sync, which may come a second later. A message is
+    // passed on to it, and leaves nothing behind.
+    servers[0].query::<()>(cmd("PUBLISH").arg("followed").arg("")).await.unwrap();
+    caught_up(&servers).await;
+    servers
+}
+
+/// Has all replicas have all that was written so far.
+async fn caught_up(servers: &[Server]) {
+    let offset = |info: &str, name: &str| {
+        info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap()
+    };
+    let info = servers[0].info("replication").await.unwrap();
+    let written = offset(&info, "master_repl_offset:");
+    for replica in &servers[1..] {
+        let caught_up =
+            || async { offset(&replica.info("replication").await.unwrap(), "slave_repl_offset:") >= written };
+        eventually("a replica to catch up", caught_up).await;
+    }
+}
+
 /// Servers of which the first was the primary at the start, with three sentinels.
 pub(crate) struct Guarded {
     pub(crate) servers: Vec<Server>,
@@ -141,19 +177,7 @@ impl Guarded {
     }
 
     pub(crate) async fn start_with(replicas: usize, options: Options, passwords: Passwords) -> Self {
-        // A full sync at once instead of five seconds later.
-        let options = options.directive("repl-diskless-sync-delay", "0");
-        let mut servers = vec![options.clone().start().await];
-        for _ in 0..replicas {
-            let primary = format!("127.0.0.1 {}", servers[0].port);
-            servers.push(options.clone().directive("replicaof", &primary).start().await);
-        }
-        let count = format!("connected_slaves:{replicas}\r");
-        let online = || async {
-            let info = servers[0].info("replication").await.unwrap();
-            info.contains(&count) && info.matches("state=online").count() == replicas
-        };
-        eventually("the replicas to follow", online).await;
+        let servers = followed(replicas, options).await;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
             sentinels.push(Sentinel::start(&servers[0], &passwords).await);
@@ -185,16 +209,7 @@ impl Guarded {
 
     /// Has all replicas have all that was written so far.
     pub(crate) async fn replicated(&self) {
-        let offset = |info: &str, name: &str| {
-            info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap()
-        };
-        let info = self.primary().info("replication").await.unwrap();
-        let written = offset(&info, "master_repl_offset:");
-        for replica in &self.servers[1..] {
-            let caught_up =
-                || async { offset(&replica.info("replication").await.unwrap(), "slave_repl_offset:") >= written };
-            eventually("a replica to catch up", caught_up).await;
-        }
+        caught_up(&self.servers).await;
     }
 
     /// Makes the first primary fail, and returns its successor when that one is there.

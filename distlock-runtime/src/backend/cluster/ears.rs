@@ -163,6 +163,9 @@ impl Attention {
                     Err(error) => return Err(error),
                 }
             }
+            if let Some(channel) = subscribed.first() {
+                self.node.try_to_call("SPUBLISH", channel).await;
+            }
             join_all(channels.difference(&wanted).map(|channel| ear.unsubscribe(channel, patience))).await;
             channels.retain(|channel| wanted.contains(channel));
             channels.extend(subscribed);

@@ -76,7 +76,7 @@ impl ClusterBackend {
         let [group] = groups.as_slice() else { return self.acquire_groups(entries, &groups).await };
         let mut way = self.way_of(group).await?;
         loop {
-            match way.node().acquire_all(&within(&way, &group.1), route).await {
+            match Backend::acquire_all(way.node(), &within(&way, &group.1), route).await {
                 Err(error) if way.goes_on(&error).await => {}
                 answer => return way.end(answer),
             }
@@ -117,7 +117,7 @@ impl ClusterBackend {
         let group = (Vec::new(), entries);
         let mut way = self.way_of(&group).await?;
         loop {
-            match way.node().acquire_all(&within(&way, &group.1), &mut None).await {
+            match Backend::acquire_all(way.node(), &within(&way, &group.1), &mut None).await {
                 Err(error) if way.goes_on(&error).await => {}
                 Ok(AcquiredAll::Held { index, value, remaining }) => {
                     return Ok(AcquiredAll::Held { index: place(index), value, remaining });
@@ -137,7 +137,7 @@ impl ClusterBackend {
         for group in &groups {
             let mut way = self.way_of(group).await?;
             let minted = loop {
-                match way.node().mint(&within(&way, &group.1)).await {
+                match Backend::mint(way.node(), &within(&way, &group.1)).await {
                     Err(error) if way.goes_on(&error).await => {}
                     answer => break way.end(answer)?,
                 }

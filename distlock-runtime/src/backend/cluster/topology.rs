@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::view::{Map, View};
 use crate::backend::BackendError;
-use crate::backend::redis::{Address, RedisBackend, Target};
+use crate::backend::redis::{Address, Inspector, RedisBackend, Target};
 use crate::clock::Time;
 
 /// How often some of the nodes are asked for what they know of the cluster.
@@ -41,6 +41,8 @@ pub(crate) struct Access {
     pub(crate) like: ConnectionInfo,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
+    pub(crate) inspector: Arc<Inspector>,
+    pub(crate) replica_acks: u32,
 }
 
 /// The nodes of a cluster, and which slots each of them has.
@@ -261,7 +263,9 @@ impl State {
             BackendError::lasting(format!("{address}, which is a node of the cluster, can't be used: {error}"))
         })?;
         let target = Target::Node(Arc::new(client));
-        let backend = Arc::new(RedisBackend::new(target, access.prefix.clone(), access.connect_timeout));
+        let backend = RedisBackend::new(target, access.prefix.clone(), access.connect_timeout);
+        let backend = backend.inspected_by(access.inspector.clone()).with_replica_acks(access.replica_acks);
+        let backend = Arc::new(backend);
         self.nodes.insert(address.clone(), Node { backend: backend.clone(), known: Time::now() });
         Ok(backend)
     }

@@ -6,7 +6,7 @@ use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::dial::{Dialer, Outcome, Target};
+use super::dial::{Dialer, Outcome};
 use super::live::{Live, Site};
 use crate::backend::BackendError;
 
@@ -34,8 +34,8 @@ struct Slot {
 type Attempt = watch::Receiver<Option<Outcome>>;
 
 impl Connections {
-    pub(super) fn new(target: Target, prefix: String, connect_timeout: Duration) -> Connections {
-        Connections { dialer: Dialer::new(target, prefix, connect_timeout), slots: RwLock::default() }
+    pub(super) fn new(dialer: Dialer) -> Connections {
+        Connections { dialer, slots: RwLock::default() }
     }
 
     pub(super) fn site(&self) -> &Site {

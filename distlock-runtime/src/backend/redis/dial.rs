@@ -11,7 +11,8 @@ use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::errors::explain_connect;
+use super::errors::{explain_connect, explain_with, with_hint_at_tls};
+use super::inspect::Inspector;
 use super::live::{Live, Site};
 use super::sentinel::{Home, Service};
 use super::shards::{ShardEar, Told};
@@ -33,6 +34,8 @@ pub(super) struct Dialer {
     target: Target,
     site: Arc<Site>,
     connect_timeout: Duration,
+    /// Who looks at a server that a connection was lost to, or that has taken its place.
+    inspector: Option<Arc<Inspector>>,
 }
 
 pub(super) type Outcome = Result<Arc<Live>, Unreachable>;
@@ -56,7 +59,12 @@ impl Dialer {
             Target::Service(service) => service.describe(),
         };
         let (channels, sharded) = (format!("{prefix}waiter:"), matches!(target, Target::Node(_)));
-        Dialer { target, site: Arc::new(Site { address, prefix, channels, home: None, sharded }), connect_timeout }
+        let site = Arc::new(Site { address, prefix, channels, home: None, sharded });
+        Dialer { target, site, connect_timeout, inspector: None }
+    }
+
+    pub(super) fn inspected_by(self, inspector: Option<Arc<Inspector>>) -> Dialer {
+        Dialer { inspector, ..self }
     }
 
     pub(super) fn site(&self) -> &Site {
@@ -86,13 +94,26 @@ impl Dialer {
             let dialer = self.clone();
             tries.spawn(async move { dialer.open(deadline).await });
             match timeout_at(deadline.min(Instant::now() + stagger), tries.join_next()).await {
-                Ok(Some(Ok(Ok(live)))) => return Ok(live),
+                Ok(Some(Ok(Ok(live)))) => {
+                    if again {
+                        self.inspect(&live);
+                    }
+                    return Ok(live);
+                }
                 Ok(Some(Ok(Err(error)))) => return Err(error),
                 Err(_) if Instant::now() < deadline => {}
                 Ok(None | Some(Err(_))) | Err(_) => {
                     return Err(Unreachable::TimedOut(self.connect_timeout));
                 }
             }
+        }
+    }
+
+    /// Has somebody look at the server, in the background: whoever waits for the connection needs it sooner.
+    fn inspect(&self, live: &Arc<Live>) {
+        if let Some(inspector) = self.inspector.clone() {
+            let (live, timeout) = (live.clone(), self.connect_timeout);
+            tokio::spawn(async move { inspector.inspect(&live, timeout).await });
         }
     }
 
@@ -111,7 +132,7 @@ impl Dialer {
         });
         let mut subscription = match opened.await {
             Ok(Ok(subscription)) => subscription,
-            Ok(Err(error)) => return explain_connect(error, &site.address),
+            Ok(Err(error)) => return explain_with(error, &site.address, &site.prefix, None).nothing_done(),
             Err(_) => return Unreachable::TimedOut(self.connect_timeout).explain(&site.address),
         };
         listener.connected();
@@ -198,7 +219,10 @@ pub(super) async fn open(client: &Client) -> Result<(MultiplexedConnection, Arc<
     if client.get_connection_info().redis_settings().protocol().supports_resp3() {
         config = config.set_push_sender(end_watcher(&broken));
     }
-    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, broken))
+    match client.get_multiplexed_async_connection_with_config(&config).await {
+        Ok(connection) => Ok((connection, broken)),
+        Err(error) => Err(with_hint_at_tls(error, client)),
+    }
 }
 
 /// Over RESP3 the client tells of a connection's end by a push, so that the next command need not find out by failing.

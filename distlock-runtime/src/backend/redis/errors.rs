@@ -1,11 +1,17 @@
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
+use redis::{Client, ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
+
+use super::scripts::Source;
 use crate::backend::BackendError;
 
 /// Tells what an error of a command says about the command: was it carried out, will it work later?
 pub(super) fn explain(error: RedisError, address: &str) -> BackendError {
     let text = describe(&error, address);
     let explained = match error.kind() {
+        _ if is_about_certificates(&error) => BackendError::lasting(text),
         _ if error.is_connection_dropped() => BackendError::interrupted(text),
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => BackendError::unanswered(text),
         ErrorKind::Server(kind) => server(kind, &error, text),
@@ -13,6 +19,36 @@ pub(super) fn explain(error: RedisError, address: &str) -> BackendError {
         _ => BackendError::lasting(text),
     };
     explained.with_source(error)
+}
+
+/// The same, where we know better than the server which right it misses: the names of all keys and channels begin with
+/// `prefix`, and a script is ours.
+pub(super) fn explain_with(error: RedisError, address: &str, prefix: &str, script: Option<&Source>) -> BackendError {
+    let Some(right) = missing_right(&error, prefix, script) else { return explain(error, address) };
+    let detail = error.detail().unwrap_or_default();
+    let text = format!("{address} lacks {right} for its user (README, `The server`): {detail}");
+    BackendError::lasting(text).with_source(error)
+}
+
+/// The right that a user lacks, as it stands in a rule, unless the server itself names it.
+fn missing_right(error: &RedisError, prefix: &str, script: Option<&Source>) -> Option<String> {
+    let detail = error.detail()?;
+    // Of a script, a server tells the line. Before 7.0 it does not even do that.
+    let line = || detail.split_once("@user_script:")?.1.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok();
+    if detail.contains("can't run this command") {
+        let command = line().zip(script).and_then(|(line, script)| script.command_of_line(line));
+        return Some(command.map_or_else(
+            || "one of the rights that waiting and fencing tokens need".to_owned(),
+            |command| format!("the right `+{}`", command.to_ascii_lowercase()),
+        ));
+    }
+    if !detail.contains("no permissions") && !detail.contains("can't access") {
+        return None;
+    }
+    if detail.contains("the keys") {
+        return Some(format!("the right `~{prefix}*`"));
+    }
+    detail.contains("the channels").then(|| format!("the right `&{prefix}*`"))
 }
 
 /// Tells the same of an error while connecting, when no command can have been carried out.
@@ -65,13 +101,14 @@ fn describe(error: &RedisError, address: &str) -> String {
     if error.code() == Some("NOAUTH") {
         return format!("{address} wants a password, as in `redis://user:password@host` (NOAUTH)");
     }
+    if is_about_certificates(error) {
+        let mend = "see `root_certificates` and `client_certificate` of the builder";
+        return format!("{address} can't be trusted, or does not trust us: {error}; {mend}");
+    }
     if error.is_io_error() {
         return format!("the connection to {address} broke or could not be made ({error})");
     }
     match (error.code(), error.detail()) {
-        (_, Some(detail)) if detail.contains("can't run this command") => format!(
-            "{address} lacks a right for its user, of those that waiting and fencing tokens need (README, `The server`): {detail}"
-        ),
         (Some(code), Some(detail)) => format!("{address} answered {code} {detail}"),
         (Some(code), None) => format!("{address} answered {code}"),
         _ => format!("{address}: {error}"),
@@ -81,6 +118,55 @@ fn describe(error: &RedisError, address: &str) -> String {
 /// Whether a script met a key that is not on its node: in a cluster, while the slot is being moved.
 pub(crate) fn is_non_local(error: &RedisError) -> bool {
     mentions(error, "access a non local key")
+}
+
+/// Whether TLS failed for a reason that stays until somebody mends a certificate, ours or the server's.
+#[cfg(feature = "tls")]
+fn is_about_certificates(error: &RedisError) -> bool {
+    use rustls::AlertDescription as Alert;
+
+    let cause = io_error(error).and_then(io::Error::get_ref);
+    match cause.and_then(|cause| cause.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => true,
+        Some(rustls::Error::AlertReceived(alert)) => matches!(
+            alert,
+            Alert::AccessDenied
+                | Alert::BadCertificate
+                | Alert::CertificateExpired
+                | Alert::CertificateRequired
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::NoCertificate
+                | Alert::UnknownCA
+                | Alert::UnsupportedCertificate
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_about_certificates(_: &RedisError) -> bool {
+    false
+}
+
+/// Adds what may be the reason to the error of a connection over TLS that ended at its beginning. A server that does not
+/// accept a client says so after the client's part of the handshake is over, and what it says is lost if the `redis` crate
+/// reads it before it has sent a request.
+pub(super) fn with_hint_at_tls(error: RedisError, client: &Client) -> RedisError {
+    let is_tls = matches!(client.get_connection_info().addr(), ConnectionAddr::TcpTls { .. });
+    let ended = |error: &io::Error| {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+        matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+    };
+    if !is_tls || !io_error(&error).is_some_and(ended) {
+        return error;
+    }
+    let hint = "as it does where the server misses or does not trust our certificate, see `client_certificate`";
+    RedisError::from((ErrorKind::Io, hint, error.to_string()))
+}
+
+fn io_error(error: &RedisError) -> Option<&io::Error> {
+    error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?.downcast_ref()
 }
 
 pub(super) fn is_noscript(error: &RedisError) -> bool {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
-use super::errors::{explain, is_noscript};
+use super::acks::Round;
+use super::errors::{explain_with, is_noscript};
 use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RAISE, RELEASE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
@@ -50,17 +51,20 @@ pub(super) struct Live {
     site: Arc<Site>,
     /// Whether each command is sent with `ASKING` before it.
     pub(super) asking: bool,
+    /// Who waits for replicas over this connection.
+    round: Round,
 }
 
 impl Live {
     pub(super) fn new(connection: MultiplexedConnection, broken: Arc<AtomicBool>, site: Arc<Site>) -> Live {
-        Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site, asking: false }
+        let silent_since = AtomicU64::new(0);
+        Live { connection, broken, silent_since, opened: Time::now(), site, asking: false, round: Round::default() }
     }
 
     /// The same connection for what another node of the cluster says is on its way to this one.
     pub(super) fn asking(&self) -> Live {
         let (connection, broken, site) = (self.connection.clone(), self.broken.clone(), self.site.clone());
-        Live { connection, broken, silent_since: AtomicU64::new(0), opened: self.opened, site, asking: true }
+        Live { opened: self.opened, asking: true, ..Live::new(connection, broken, site) }
     }
 
     /// Whether new commands may go this way.
@@ -70,6 +74,15 @@ impl Live {
 
     pub(super) fn address(&self) -> &str {
         &self.site.address
+    }
+
+    /// The lock's name on the server.
+    pub(super) fn name(&self, key: &str) -> String {
+        self.site.name(key)
+    }
+
+    pub(super) fn round(&self) -> &Round {
+        &self.round
     }
 
     /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.
@@ -185,7 +198,7 @@ impl Live {
         if answer.as_ref().is_err_and(is_noscript) {
             answer = self.send(&script.by_source(&names, entries), first.since(begin).timeout).await;
         }
-        answer.map_err(|error| self.explain(error))
+        answer.map_err(|error| self.explain_script(error, script))
     }
 
     /// The token in an answer, if the entry asks for one.
@@ -195,6 +208,18 @@ impl Live {
         }
         let token = self.text(answer)?.parse().ok().and_then(FencingToken::new);
         token.map(Some).ok_or_else(|| self.unexpected(answer))
+    }
+
+    /// Calls nobody, to see whether a waiter could be called.
+    pub(super) async fn call_nobody(
+        &self,
+        command: &str,
+        channel: &str,
+        timeout: Duration,
+    ) -> Result<(), BackendError> {
+        let mut call = redis::cmd(command);
+        call.arg(channel).arg("");
+        self.send(&call, timeout).await.map(drop).map_err(|error| self.explain(error))
     }
 
     /// Releases a lock by one of the scripts for that.
@@ -230,13 +255,13 @@ impl Live {
             answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry, self.site.sharded)), left()).await;
         }
         match answers {
-            Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer)).collect(),
+            Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer, lua)).collect(),
             Err(error) => entries.iter().map(|_| Err(self.explain(error.clone()))).collect(),
         }
     }
 
-    fn judge_one(&self, answer: Result<Value, RedisError>) -> Result<bool, BackendError> {
-        match answer.map_err(|error| self.explain(error)) {
+    pub(super) fn judge_one(&self, answer: Result<Value, RedisError>, lua: &Lua) -> Result<bool, BackendError> {
+        match answer.map_err(|error| self.explain_script(error, &lua.source)) {
             Ok(value) => self.is_one(&value),
             Err(error) if error.is_foreign() => Ok(false),
             Err(error) => Err(error),
@@ -252,7 +277,7 @@ impl Live {
             let entry = entry.since(begin);
             answer = self.send(&lua.by_source(&name, &entry, self.site.sharded), entry.timeout).await;
         }
-        answer.map_err(|error| self.explain(error))
+        answer.map_err(|error| self.explain_script(error, &lua.source))
     }
 
     fn held(&self, value: String, pttl: &Value) -> Result<Acquired, BackendError> {
@@ -290,11 +315,15 @@ impl Live {
         }
     }
 
-    fn explain(&self, error: RedisError) -> BackendError {
-        explain(error, &self.site.address)
+    pub(super) fn explain(&self, error: RedisError) -> BackendError {
+        explain_with(error, &self.site.address, &self.site.prefix, None)
     }
 
-    fn unexpected(&self, answer: &Value) -> BackendError {
+    fn explain_script(&self, error: RedisError, script: &Source) -> BackendError {
+        explain_with(error, &self.site.address, &self.site.prefix, Some(script))
+    }
+
+    pub(super) fn unexpected(&self, answer: &Value) -> BackendError {
         BackendError::unanswered(format!("{} answered {answer:?}, which makes no sense here", self.site.address))
     }
 }

@@ -59,6 +59,12 @@ impl Source {
     fn hash(&self) -> &str {
         self.whole().1.get_hash()
     }
+
+    /// The command whose error ends the script in this line, counted from 1.
+    pub(super) fn command_of_line(&self, line: usize) -> Option<&str> {
+        let line = self.whole().0.lines().nth(line.checked_sub(1)?)?;
+        line.split_once("redis.call('")?.1.split_once('\'').map(|(command, _)| command)
+    }
 }
 
 /// What a lock is set by: how long it stands, and which fencing tokens it brings.
@@ -69,7 +75,7 @@ fn set<'a>(command: &'a mut Cmd, entry: &Entry<'_>) -> &'a mut Cmd {
 
 /// A script on one lock. All take the lock's name, then those of helper keys, then our value.
 pub(super) struct Lua {
-    source: Source,
+    pub(super) source: Source,
     /// What the names of the helper keys end with.
     helpers: &'static [&'static str],
     /// Adds what follows the value, in a cluster or not.
@@ -152,6 +158,14 @@ mod tests {
         for source in [&ACQUIRE.source, &ACQUIRE_ALL, &MINT, &WAIT.source, &RELEASE.source] {
             assert!(!source.whole().0.contains("-- include"), "{}", source.whole().0);
         }
+    }
+
+    #[test]
+    fn a_line_names_its_command() {
+        let line = RELEASE.source.whole().0.lines().position(|line| line.contains("'DEL'")).unwrap();
+        assert_eq!(RELEASE.source.command_of_line(line + 1), Some("DEL"));
+        assert_eq!(RELEASE.source.command_of_line(1), None);
+        assert_eq!(RELEASE.source.command_of_line(0), None);
     }
 
     #[test]

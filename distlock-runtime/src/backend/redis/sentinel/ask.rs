@@ -5,7 +5,7 @@ use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Value};
 
 use super::ballot::{Failure, Said};
 use crate::backend::redis::address::Address;
-use crate::backend::redis::errors::explain_connect;
+use crate::backend::redis::errors::{explain_connect, with_hint_at_tls};
 
 /// Asks a sentinel over a connection of its own.
 pub(super) async fn ask(sentinel: &Client, service: &str) -> Said {
@@ -37,7 +37,7 @@ fn failure_of_sentinel(error: RedisError, sentinel: &Client) -> Failure {
         let text = format!("{address} wants a password, as in `?sentinel_user=..&sentinel_password=..` (NOAUTH)");
         return Failure { text, lasting: true };
     }
-    failure(error, &address)
+    failure(with_hint_at_tls(error, sentinel), &address)
 }
 
 /// Has a server say that it is a primary. Otherwise it is told why not.
