@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::monitor::Monitor;
 use crate::harness::server::Server;
+use crate::harness::topology;
 
 /// A ttl that no test lives to see the end of: what is free before it was freed by somebody.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(600);
@@ -48,8 +49,9 @@ pub(crate) fn brisk() -> Backoff {
     Backoff::new(Duration::from_millis(5), Duration::from_millis(20)).unwrap()
 }
 
+/// Connects to a server, over the topology of this run of the tests.
 pub(crate) async fn connect(url: &str) -> LockManager {
-    LockManager::connect(url).await.unwrap_or_else(|why| panic!("can't connect to {url}: {why}"))
+    LockManager::connect(&topology::url(url)).await.unwrap_or_else(|why| panic!("can't connect to {url}: {why}"))
 }
 
 /// A body that runs until it is let go, and that says whether it was dropped instead.

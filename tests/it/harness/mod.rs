@@ -16,3 +16,4 @@ pub(crate) mod proxy;
 pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod tied;
+pub(crate) mod topology;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use super::eventually::SOON;
 use super::tied;
+use super::topology::{self, Topology};
 
 const SOCKET: &str = "redis.sock";
 
@@ -64,6 +65,9 @@ impl Options {
             let process = self.launch(folder.path(), port).await;
             let server = Server { port, folder, process: Mutex::new(process), options: self.clone() };
             if server.comes_up().await {
+                if self.is_plain() {
+                    topology::join(&server).await;
+                }
                 return server;
             }
             eprintln!("redis-server ended at once on port {port}: {}", server.log());
@@ -71,11 +75,19 @@ impl Options {
         panic!("redis-server ended at once, five times; its log is above");
     }
 
+    /// Whether it may be what the topology of this run of the tests wants.
+    fn is_plain(&self) -> bool {
+        self.directives.is_empty() && self.password.is_none() && !self.unix_socket
+    }
+
     async fn launch(&self, folder: &Path, port: u16) -> Child {
         let mut command = tied::tied("redis-server");
         command.args(["--port", &port.to_string(), "--bind", "127.0.0.1"]);
         command.args(["--save", "", "--appendonly", "no", "--enable-debug-command", "yes"]);
         command.arg("--dir").arg(folder).arg("--logfile").arg(folder.join("log"));
+        if self.is_plain() && topology::topology() == Topology::Cluster {
+            command.args(["--cluster-enabled", "yes", "--cluster-port", &free_port().to_string()]);
+        }
         if self.unix_socket {
             command.arg("--unixsocket").arg(folder.join(SOCKET));
         }
@@ -176,6 +188,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        topology::leave(self);
         self.kill();
     }
 }
