@@ -3,6 +3,7 @@
 mod error;
 pub(crate) mod memory;
 pub(crate) mod redis;
+pub(crate) mod redlock;
 
 use std::fmt;
 use std::future::ready;

@@ -1,10 +1,13 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use tracing::warn;
 
 use crate::backend::redis::RedisBackend;
+use crate::backend::redlock::RedlockBackend;
 use crate::backend::{Backend, MemoryBackend};
 use crate::manager::{Core, default_owner};
 use crate::options::{Defaults, check_timeout};
@@ -42,6 +45,7 @@ enum Source {
     Unset,
     Url(String),
     Client(Box<Client>),
+    Redlock(Vec<String>),
     Backend(Arc<dyn Backend>),
 }
 
@@ -59,6 +63,9 @@ impl LockManagerBuilder {
     /// Sets where locks are kept: `redis://[user:password@]host[:port][/db]`, `rediss://..` for TLS (feature `tls`),
     /// `redis+unix:///path/to/socket`, or `memory://` for this process alone.
     ///
+    /// With `redlock://[user:password@]h1,h2,h3[/db]`, a lock is held where a majority of several independent servers has
+    /// granted it: see [`redlock`](Self::redlock).
+    ///
     /// The protocol is RESP3 unless `?protocol=resp2` asks for the older one.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.source = Source::Url(url.into());
@@ -69,6 +76,17 @@ impl LockManagerBuilder {
     /// TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
     pub fn redis_client(mut self, client: Client) -> Self {
         self.source = Source::Client(Box::new(client));
+        self
+    }
+
+    /// Keeps locks on several independent servers, each with its own URL: a lock is held where a majority of them has granted
+    /// it, so it survives the loss of a minority. There are at least three, and an odd number is best.
+    ///
+    /// They share nothing: no replicas of one another, no cluster. All are asked at once; one that is down or frozen costs
+    /// nothing but its vote, and joins when it comes back. A server that lost its data must stay away for the longest ttl.
+    /// With `wait`, callers poll, since there is no line over several servers.
+    pub fn redlock<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.source = Source::Redlock(urls.into_iter().map(Into::into).collect());
         self
     }
 
@@ -137,17 +155,18 @@ impl LockManagerBuilder {
         check_prefix(&self.prefix)?;
         let owner = self.owner.unwrap_or_else(default_owner);
         check_owner(&owner)?;
-        let over_redis =
-            |client| Arc::new(RedisBackend::new(client, self.prefix, self.connect_timeout)) as Arc<dyn Backend>;
+        let over_redis = |client| RedisBackend::new(client, self.prefix.clone(), self.connect_timeout);
         #[cfg(feature = "tls")]
         ensure_cryptography();
         let backend = match self.source {
             Source::Backend(backend) => backend,
-            Source::Client(client) => over_redis(tuned(client.get_connection_info().clone())?),
+            Source::Client(client) => Arc::new(over_redis(tuned(client.get_connection_info().clone())?)),
+            Source::Redlock(urls) => Arc::new(over_several(&urls, over_redis)?),
+            Source::Url(url) if url.starts_with(REDLOCK) => Arc::new(over_several(&each_url(&url), over_redis)?),
             Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
                 Arc::new(MemoryBackend::new())
             }
-            Source::Url(url) => over_redis(client(&url)?),
+            Source::Url(url) => Arc::new(over_redis(client(&url)?)),
             Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
         };
         let core = Arc::new(Core::new(backend, owner, self.defaults));
@@ -163,9 +182,41 @@ impl std::fmt::Debug for Source {
             Source::Unset => "Unset",
             Source::Url(_) => "Url(..)",
             Source::Client(_) => "Client(..)",
+            Source::Redlock(_) => "Redlock(..)",
             Source::Backend(_) => "Backend(..)",
         })
     }
+}
+
+const REDLOCK: &str = "redlock://";
+
+/// The URLs of the servers in `redlock://[user:password@]h1,h2,h3[/db][?..]`, which have all but the host in common.
+fn each_url(url: &str) -> Vec<String> {
+    let rest = url.strip_prefix(REDLOCK).unwrap_or(url);
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let (user, hosts) = match authority.rsplit_once('@') {
+        Some((user, hosts)) => (format!("{user}@"), hosts),
+        None => (String::new(), authority),
+    };
+    hosts.split(',').filter(|host| !host.is_empty()).map(|host| format!("redis://{user}{host}{path}")).collect()
+}
+
+fn over_several(urls: &[String], over_redis: impl Fn(Client) -> RedisBackend) -> Result<RedlockBackend, LockError> {
+    let clients = urls.iter().map(|url| client(url)).collect::<Result<Vec<_>, _>>()?;
+    let addresses: BTreeSet<String> =
+        clients.iter().map(|client| client.get_connection_info().addr().to_string()).collect();
+    if addresses.len() < clients.len() {
+        return Err(invalid("url", "two of the servers of a Redlock have the same address; each has one vote"));
+    }
+    if clients.len() < 3 {
+        let reason = format!("a Redlock needs at least three independent servers, and there are {}", clients.len());
+        return Err(invalid("url", reason));
+    }
+    if clients.len().is_multiple_of(2) {
+        let servers = clients.len();
+        warn!(target: "distlock", servers, "an even number of servers survives no more losses than one less would");
+    }
+    Ok(RedlockBackend::new(clients.into_iter().map(over_redis).collect()))
 }
 
 fn client(url: &str) -> Result<Client, LockError> {
@@ -212,7 +263,7 @@ fn check_scheme(url: &str) -> Result<(), LockError> {
         "redis" | "redis+unix" | "unix" => Ok(()),
         "rediss" if cfg!(feature = "tls") => Ok(()),
         "rediss" => Err(invalid("url", "`rediss://` needs the feature `tls` of distlock")),
-        "redis-sentinel" | "redis-cluster" | "redlock" => {
+        "redis-sentinel" | "redis-cluster" => {
             Err(invalid("url", format!("`{scheme}://` is not built yet; use `redis://` with a single server")))
         }
         // The URL itself stays out of the text: it may have a password.

@@ -38,6 +38,7 @@ mod odd_callers;
 mod odd_runtimes;
 mod passing_faults;
 mod reconnecting;
+mod redlock;
 mod releasing;
 mod runtimes;
 mod server_faults;

@@ -17,7 +17,8 @@ use redis::Client;
 use self::connection::Connections;
 use self::scripts::{Lua, RELEASE, RENEW};
 use super::{
-    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
+    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
+    Route, Turn,
 };
 use crate::FencingToken;
 use crate::clock::Time;
@@ -81,6 +82,12 @@ impl RedisBackend {
         let live = self.connections.get(self.connect_timeout).await?;
         *route = Some(live.clone());
         live.acquire_all(entries).await
+    }
+
+    /// Raises the last fencing token of a lock to one that another server has minted.
+    pub(crate) async fn raise_fence(&self, entry: Entry<'_>, token: FencingToken) -> Result<(), BackendError> {
+        let entry = entry.with_fencing(Fencing::new(1, token.get()));
+        self.connections.get(self.connect_timeout).await?.raise_fence(entry).await
     }
 
     async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {

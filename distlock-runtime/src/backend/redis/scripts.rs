@@ -13,6 +13,10 @@ pub(super) static MINT: Source = Source::new(include_str!("../../../scripts/mint
 pub(super) static WAIT: Lua = Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry| {
     set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET));
 });
+/// The token to raise to is what the entry asks to be above.
+pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua"), &[FENCE], |command, entry| {
+    command.arg(entry.fencing.map_or(0, |fencing| fencing.above));
+});
 pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry| {
     command.arg(millis(entry.ttl));
 });
