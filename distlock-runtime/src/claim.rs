@@ -62,11 +62,10 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// The same for a caller that stands in the line, and may have inherited requests of an earlier one.
-    pub(crate) fn with_seat(mut self, seat: Option<Seat>, strays: Option<Strays>) -> Claim<'a> {
+    /// The same for a caller that stands in the line, where it may have inherited a place.
+    pub(crate) fn with_seat(mut self, seat: Option<Seat>, queued: bool) -> Claim<'a> {
         self.seat = seat;
-        self.queued = strays.is_some();
-        self.strays = strays.unwrap_or_default();
+        self.queued = queued;
         self
     }
 
@@ -180,13 +179,15 @@ impl Drop for Claim<'_> {
     fn drop(&mut self) {
         let mut strays = std::mem::take(&mut self.strays);
         strays.requests = strays.requests.saturating_add(u32::from(self.in_flight));
-        if strays.requests == 0 && !self.queued {
-            return;
-        }
-        let left = self.core.watchdog().leave(self.hold, strays);
-        // Whoever waits here behind us takes our place, rather than one at the end.
-        if let Some(seat) = self.seat.take() {
-            seat.leave(Competitor::Waiting(left));
+        if strays.requests > 0 {
+            // What may still come must be freed at once, and by nobody who waits for it: that could be never.
+            self.core.watchdog().free_strays(self.hold, strays);
+        } else if self.queued {
+            let left = self.core.watchdog().leave(self.hold);
+            // Whoever waits here behind us takes our place, rather than one at the end.
+            if let Some(seat) = self.seat.take() {
+                seat.leave(Competitor::Waiting(left));
+            }
         }
     }
 }

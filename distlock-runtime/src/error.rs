@@ -119,6 +119,8 @@ pub enum LostReason {
     HeldTooLong,
     /// The manager was shut down.
     Shutdown,
+    /// It was released by its holder: only a lease that outlives its lock says so, or a call that passed under it.
+    Released,
 }
 
 impl LockError {

@@ -4,13 +4,15 @@ use std::fmt;
 ///
 /// A lock is a lease: a process that was paused may still believe in it when another has got the lock. Whoever writes to
 /// a store hands on the token with what it writes, and the store takes only what is not older than the last it has seen
-/// (<https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html>). In SQL, with the token in a column:
+/// (<https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html>). In SQL, with the token in a column
+/// that starts at 0:
 ///
 /// ```sql
-/// UPDATE orders SET status = 'paid', fence = $token WHERE id = $id AND fence < $token
+/// UPDATE orders SET status = 'paid', fence = $token WHERE id = $id AND fence <= $token
 /// ```
 ///
-/// No row updated means that a later holder has been here: give up. Use `<=` where one holder writes several times.
+/// No row updated, though it is there, means that a later holder has been here: give up. With `<`, one holder could write
+/// only once, and neither could a nested call that passes under its lock, and so has the same token.
 ///
 /// Tokens of one key rise strictly, however the lock changes hands: by release, by expiry, after `FLUSHALL`, after a restart
 /// without persistence, after a failover that lost the last writes. That is since each is at least the server's time in

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
 
-use crate::backend::{BackendError, Released};
+use crate::backend::{BackendError, PATIENCE, Released};
 use crate::claim::Strays;
 use crate::hold::Hold;
 use crate::lease::Progress;
@@ -79,6 +79,11 @@ impl LockGuard {
         self
     }
 
+    /// Whether all that this holds is held, by the clock.
+    pub(crate) fn ensure_held(&self) -> Result<(), LockError> {
+        self.lease.hold.check_group().map_err(|(lost, reason)| lost.lost_error(reason))
+    }
+
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.call.core
     }
@@ -96,7 +101,7 @@ impl LockGuard {
         &self.lease
     }
 
-    /// The length of the lease, as it was asked for.
+    /// The length of the lease: as it was asked for, or as it follows from the manager and `max_hold`.
     pub fn ttl(&self) -> Duration {
         self.lease.hold.terms.ttl
     }
@@ -153,6 +158,9 @@ impl LockGuard {
         if self.pass_on(progress, remaining) {
             return Ok(());
         }
+        if let Some((seat, _)) = &self.seat {
+            seat.line().expect_within(PATIENCE);
+        }
         let hold = &self.lease.hold;
         let timeout = hold.terms.command_timeout.min(remaining);
         let released = self.call.core.backend().release(hold.entry_within(timeout)).await;
@@ -177,7 +185,7 @@ impl LockGuard {
     fn end_inside(&mut self) -> Result<(), NotFreed> {
         let hold = &self.lease.hold;
         let leading = hold.leading();
-        let checked = if leading.has_ended() { Err(LostReason::Gone) } else { leading.check() };
+        let checked = if leading.has_ended() { Err(LostReason::Released) } else { leading.check() };
         if self.inner.take().is_some() {
             hold.ends_inside();
         }
@@ -190,7 +198,10 @@ impl LockGuard {
         let (Some((seat, turns)), Some(progress)) = (&self.seat, progress) else { return false };
         let fresh = remaining > hold.terms.ttl / 2 && self.strays.requests == 0 && self.ensure_open().is_ok();
         let next = turns.next().filter(|_| fresh && seat.line().waiting() > 0);
-        let Some(turns) = next else { return false };
+        let Some(mut turns) = next else { return false };
+        if hold.is_outdone() {
+            turns.last_fence = 0;
+        }
         let Some(parked) = self.call.core.watchdog().park(hold) else { return false };
         if let Some((seat, _)) = self.seat.take() {
             seat.leave(Competitor::Holding(Tenure { parked, progress, turns }));
@@ -255,9 +266,14 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The key that is locked, as it was rendered.
+    /// The key that is locked, as it was rendered; the first, if there are several.
     pub fn key(&self) -> &str {
         self.hold.key.as_str()
+    }
+
+    /// All keys that are locked together, in the order in which they are taken.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.hold.group().map(|hold| hold.key.as_str())
     }
 
     /// The token of this acquisition: a UUID, which also stands in the log. What stands on the server is the same, unless the
@@ -266,8 +282,9 @@ impl Lease {
         self.hold.token()
     }
 
-    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's; one
-    /// that takes further keys has one of its own, above those of all its keys.
+    /// The fencing token of this acquisition, if one was asked for. A call that passes under another has the other's. One
+    /// that passes under another and takes further keys gets a new one, above the last of each, and so does the other: ask
+    /// for it again after such a call.
     pub fn fencing_token(&self) -> Option<FencingToken> {
         self.hold.fence_of_group()
     }
@@ -288,11 +305,11 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`] if it is not, with [`LostReason::Gone`] after a release.
+    /// [`LockError::Lost`] if it is not, with [`LostReason::Released`] after a release.
     pub fn ensure_held(&self) -> Result<(), LockError> {
         self.hold.check_group().map_err(|(hold, reason)| hold.lost_error(reason))?;
         match self.hold.group().map(Hold::leading).find(|hold| hold.has_ended()) {
-            Some(hold) => Err(hold.lost_error(LostReason::Gone)),
+            Some(hold) => Err(hold.lost_error(LostReason::Released)),
             None => Ok(()),
         }
     }
@@ -310,7 +327,7 @@ impl Lease {
 impl fmt::Debug for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lease")
-            .field("key", &self.key())
+            .field("keys", &self.keys().collect::<Vec<_>>())
             .field("token", &self.token())
             .field("remaining", &self.remaining())
             .finish()

@@ -1,6 +1,8 @@
+mod state;
+
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use tokio::sync::Notify;
 use tracing::Span;
 use uuid::Uuid;
 
+use self::state::{ENDED, State, is_deadline, mark, reason};
 use crate::backend::Entry;
 use crate::clock::Time;
 use crate::key::Key;
@@ -28,6 +31,10 @@ pub(crate) struct Hold {
     outer: OnceLock<Arc<Hold>>,
     /// Who of the calls that pass under this one has its turn.
     inner: OnceLock<Arc<tokio::sync::Mutex<()>>>,
+    /// The calls that pass under this one, to be woken when it ends: they may be polled elsewhere by then.
+    nested: Mutex<Vec<Weak<Hold>>>,
+    /// Whether a nested call has got a token above those that were minted for later callers of this process.
+    outdone: AtomicBool,
     /// The other locks that were asked for together with this one.
     pub(crate) others: Box<[Arc<Hold>]>,
     /// The manager's name in the line of those who wait, if this may stand there.
@@ -62,6 +69,8 @@ impl Hold {
             inherited: OnceLock::new(),
             outer: OnceLock::new(),
             inner: OnceLock::new(),
+            nested: Mutex::default(),
+            outdone: AtomicBool::new(false),
             others: Box::default(),
             waiter: None,
             fence: AtomicU64::new(0),
@@ -116,8 +125,30 @@ impl Hold {
     }
 
     /// Passes under another lock, which lasts longer than this.
-    pub(crate) fn pass_under(&self, outer: Arc<Hold>) {
+    pub(crate) fn pass_under(self: &Arc<Self>, outer: Arc<Hold>) {
+        let mut nested = outer.leading().nested.lock().unwrap_or_else(PoisonError::into_inner);
+        nested.retain(|nested| nested.strong_count() > 0);
+        nested.push(Arc::downgrade(self));
+        drop(nested);
         let _ = self.outer.set(outer);
+    }
+
+    /// Takes the token of a nested call that has taken further keys.
+    pub(crate) fn outdo(&self, token: FencingToken) {
+        self.set_fence(token);
+        self.outdone.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_outdone(&self) -> bool {
+        self.outdone.load(Ordering::Relaxed)
+    }
+
+    /// For how long the lock has been known to be lost.
+    pub(crate) fn lost_for(&self) -> Duration {
+        match self.lost_at.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            lost_at => Time::now().saturating_since(Time::from_nanos(lost_at)),
+        }
     }
 
     /// The lock whose lease counts: this one, or the one that it passes under.
@@ -144,7 +175,7 @@ impl Hold {
         self.group().try_for_each(|hold| {
             let leading = hold.leading();
             let ended = hold.outer.get().is_some() && (leading.has_ended() || hold.has_ended());
-            let checked = if ended { Err(LostReason::Gone) } else { leading.check() };
+            let checked = if ended { Err(LostReason::Released) } else { leading.check() };
             checked.map_err(|reason| (leading, reason))
         })
     }
@@ -156,9 +187,9 @@ impl Hold {
         }
     }
 
-    /// The token of a group: its own, or the highest of those that it passes under.
+    /// The token of a group: the highest that one of its locks has.
     pub(crate) fn fence_of_group(&self) -> Option<FencingToken> {
-        self.fence().or_else(|| self.group().filter_map(|hold| hold.leading().fence()).max())
+        self.group().filter_map(|hold| hold.leading().fence()).max()
     }
 
     pub(crate) fn set_fence(&self, token: FencingToken) {
@@ -246,7 +277,10 @@ impl Hold {
         self.check_at(now)?;
         let end = |state| is_deadline(state).then_some(ENDED);
         match self.state.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, end) {
-            Ok(deadline) => Ok(Time::from_nanos(deadline).saturating_since(now)),
+            Ok(deadline) => {
+                self.wake_nested();
+                Ok(Time::from_nanos(deadline).saturating_since(now))
+            }
             Err(state) => reason(state).map_or(Ok(Duration::ZERO), Err),
         }
     }
@@ -330,12 +364,23 @@ impl Hold {
         .await
     }
 
-    fn announce(&self, reason: LostReason) {
-        self.lost_at.store(Time::now().as_nanos(), Ordering::Relaxed);
+    fn wake_body(&self) {
         let body = self.body.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(body) = body {
             body.wake();
         }
+    }
+
+    /// Wakes those that passed under this one, which has ended for them too.
+    fn wake_nested(&self) {
+        let nested = std::mem::take(&mut *self.nested.lock().unwrap_or_else(PoisonError::into_inner));
+        nested.iter().filter_map(Weak::upgrade).for_each(|nested| nested.wake_body());
+    }
+
+    fn announce(&self, reason: LostReason) {
+        self.lost_at.store(Time::now().as_nanos(), Ordering::Relaxed);
+        self.wake_body();
+        self.wake_nested();
         self.lost.notify_waiters();
         events::lost(self, reason);
     }
@@ -343,45 +388,4 @@ impl Hold {
 
 fn token(value: &str) -> &str {
     value.split_once('/').map_or(value, |(token, _)| token)
-}
-
-/// A deadline on the monotonic clock in nanoseconds, or one of the marks below, so that a lease is judged, extended and
-/// ended in one atomic step. The clock starts with the machine, so no real time is as small as the marks.
-#[derive(Debug)]
-struct State(AtomicU64);
-
-impl State {
-    fn new() -> State {
-        State(AtomicU64::new(PENDING))
-    }
-}
-
-const PENDING: u64 = 0;
-const GONE: u64 = 1;
-const EXPIRED: u64 = 2;
-const HELD_TOO_LONG: u64 = 3;
-const SHUTDOWN: u64 = 4;
-const ENDED: u64 = 5;
-
-fn is_deadline(state: u64) -> bool {
-    state > ENDED
-}
-
-fn mark(reason: LostReason) -> u64 {
-    match reason {
-        LostReason::Gone => GONE,
-        LostReason::Expired => EXPIRED,
-        LostReason::HeldTooLong => HELD_TOO_LONG,
-        LostReason::Shutdown => SHUTDOWN,
-    }
-}
-
-fn reason(state: u64) -> Option<LostReason> {
-    match state {
-        GONE => Some(LostReason::Gone),
-        EXPIRED => Some(LostReason::Expired),
-        HELD_TOO_LONG => Some(LostReason::HeldTooLong),
-        SHUTDOWN => Some(LostReason::Shutdown),
-        _ => None,
-    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::runtime::{self, Handle};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::backend::PATIENCE;
+use crate::backend::{BackendError, PATIENCE};
 use crate::claim::Refusal;
 use crate::clock::Time;
 use crate::hold::Hold;
@@ -71,6 +71,8 @@ enum Seen {
         holder: String,
         until: Time,
     },
+    /// The server could not be asked.
+    Failed(String),
 }
 
 impl Lines {
@@ -119,7 +121,12 @@ impl Line {
 
     /// Whether the one who has the seat has not done in time what it had to.
     pub(crate) fn is_stuck(&self) -> bool {
-        Time::now().as_nanos() > self.due.load(Ordering::Relaxed)
+        let due = self.due.load(Ordering::Relaxed);
+        // What it holds may be gone by now, and it does not know or does not care.
+        let lost = due == u64::MAX
+            && matches!(&*self.seen(), Seen::Ours(hold)
+                if hold.upgrade().is_some_and(|hold| hold.lost_for() > PATIENCE));
+        lost || Time::now().as_nanos() > due
     }
 
     /// The one who has the seat will do something within this time.
@@ -134,10 +141,13 @@ impl Line {
     }
 
     pub(crate) fn refused(&self, refusal: &Refusal) {
-        if let Refusal::Held { holder, remaining, .. } = refusal {
-            let until = Time::now().saturating_add(*remaining);
-            *self.seen() = Seen::Other { holder: holder.clone(), until };
-        }
+        *self.seen() = match refusal {
+            Refusal::Held { holder, remaining, .. } => {
+                Seen::Other { holder: holder.clone(), until: Time::now().saturating_add(*remaining) }
+            }
+            Refusal::Failed(error) => Seen::Failed(error.to_string()),
+            Refusal::Late => return,
+        };
     }
 
     /// Why one who waited here did not come to ask by itself.
@@ -146,6 +156,7 @@ impl Line {
             Seen::Nobody => (String::new(), Duration::ZERO),
             Seen::Ours(hold) => (owner.to_owned(), hold.upgrade().map(|hold| hold.remaining()).unwrap_or_default()),
             Seen::Other { holder, until } => (holder.clone(), until.saturating_since(Time::now())),
+            Seen::Failed(text) => return Refusal::Failed(BackendError::passing(text.clone())),
         };
         Refusal::Held { holder, remaining, first: false }
     }

@@ -89,7 +89,10 @@ impl LockManager {
     }
 
     /// Asks for the locks on several keys: all or none of them. They are taken in one order, whatever the order here, and a
-    /// key that is named twice counts once.
+    /// key that is named twice counts once. At least one there must be.
+    ///
+    /// With [`wait`](LockRequest::wait) they are taken one after the other, so that those which are there already wait for
+    /// the rest.
     pub fn lock_all<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
         LockRequest::for_all(self.core.clone(), keys.into_iter().map(Into::into).collect())
     }
@@ -102,7 +105,7 @@ impl LockManager {
     /// Ends the manager: new calls and waiting ones fail with [`LockError::ShuttingDown`], bodies that run may go on
     /// until `deadline` from now, what still runs then is stopped with [`LostReason::Shutdown`], and all keys are freed.
     ///
-    /// Bodies under `on_lost = finish` are not stopped, though their keys are freed. If the server can't be reached, this
+    /// A guard counts like a body that runs: until it is released or dropped. Bodies under `on_lost = finish` are not stopped, though their keys are freed. If the server can't be reached, this
     /// returns after about two seconds over the deadline, and the keys are left to expire.
     ///
     /// # Cancel safety

@@ -58,8 +58,8 @@ impl LockRequest {
     }
 
     /// Stands in line for the lock, for no longer than `wait`, which is at most 24 h: first come, first served over all
-    /// processes, but callers of one process wait for each other first. With [`retry`](Self::retry) the wait also ends when
-    /// that many tries would have.
+    /// processes, but callers of one process wait for each other first. If [`retry`](Self::retry) is set here, too, the wait
+    /// also ends when that many tries would have.
     pub fn wait(self, wait: Duration) -> Self {
         self.with(|options| options.wait(wait))
     }
@@ -81,7 +81,8 @@ impl LockRequest {
         self.with(|options| options.watchdog(watchdog))
     }
 
-    /// Sets the longest time to hold the lock: without end unless set, and not below the ttl.
+    /// Sets the longest time to hold the lock: without end unless set, and not below a [`ttl`](Self::ttl) that is set; the
+    /// manager's gives way to it.
     pub fn max_hold(self, max_hold: Duration) -> Self {
         self.with(|options| options.max_hold(max_hold))
     }

@@ -100,7 +100,11 @@ where
                     None => return Poll::Pending,
                 },
                 PhaseProjection::Acquiring { acquiring } => match ready!(acquiring.poll(cx)) {
-                    Ok(guard) => Phase::Holding { guard: Some(guard) },
+                    // No body begins under a lock that is lost by now, whatever happens to one that runs.
+                    Ok(guard) => match guard.ensure_held() {
+                        Ok(()) => Phase::Holding { guard: Some(guard) },
+                        Err(error) => break Ended::Failed(error),
+                    },
                     Err(error) => break Ended::Failed(error),
                 },
                 PhaseProjection::Holding { guard } => match ready!(poll_holding(guard, this.body.as_mut(), cx)) {
@@ -197,7 +201,7 @@ fn poll_body<F: Future>(
 ) -> Poll<Result<F::Output, LockError>> {
     let hold = guard.hold();
     let cancels = hold.terms.on_lost == OnLost::Cancel;
-    let check = || hold.check_group().map_err(|(lost, reason)| lost.lost_error(reason));
+    let check = || guard.ensure_held();
     if let (Err(error), true) = (check(), cancels) {
         return Poll::Ready(Err(error));
     }
@@ -209,7 +213,7 @@ fn poll_body<F: Future>(
     drop(polling);
     if cancels {
         for hold in hold.group() {
-            hold.leading().watch_body(cx.waker());
+            hold.watch_body(cx.waker());
         }
         // A loss before this line woke nobody.
         check()?;

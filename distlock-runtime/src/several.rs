@@ -11,6 +11,9 @@ use crate::hold::Hold;
 use crate::manager::Core;
 use crate::{FencingToken, LockError, events, nest, turn};
 
+/// How many ways of attempts that had no answer are kept.
+const MOST_ROUTES: usize = 4;
+
 /// The pause before locks that came one after the other are asked for together once more.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -34,7 +37,11 @@ pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard,
     if first.terms.fencing_token && !first.others.is_empty() {
         // One that is above the last of every key, of those that were held before and of the others.
         let group: Vec<&Hold> = first.group().collect();
-        first.set_fence(nest::mint(&core, &group).await?);
+        let token = nest::mint(&core, &group).await?;
+        // Also for what the task held before: what it writes from now on must not pass for older.
+        for hold in group {
+            hold.leading().outdo(token);
+        }
         guards.iter_mut().for_each(LockGuard::spend_tokens);
     }
     // The first lock's guard is the one that the lease goes by.
@@ -82,9 +89,11 @@ async fn together(
 ) -> Result<(), LockError> {
     let mut claims = Claims::new(core, holds);
     loop {
-        let (index, refusal) = match claims.attempt().await {
-            Ok(()) => break,
-            Err(refused) => refused,
+        let bound = until.max(Time::now().saturating_add(turn::SHORTEST_WAIT));
+        let (index, refusal) = match core.by(bound, claims.attempt()).await? {
+            Some(Ok(())) => break,
+            Some(Err(refused)) => refused,
+            None => (0, Refusal::out_of_time()),
         };
         let passing = matches!(&refusal, Refusal::Late | Refusal::Failed(_)) && !refusal.is_lasting();
         if !passing || Time::now() >= until {
@@ -160,7 +169,11 @@ impl<'a> Claims<'a> {
                 Err((index, Refusal::Held { holder: owner(&value), remaining, first: false }))
             }
             Err(error) if error.is_unanswered() => {
+                // Each keeps a connection open, so only the latest are kept.
+                self.routes.retain(|known| route.as_ref().is_none_or(|route| !Arc::ptr_eq(known, route)));
                 self.routes.extend(route);
+                let surplus = self.routes.len().saturating_sub(MOST_ROUTES);
+                self.routes.drain(..surplus);
                 Err((0, Refusal::Failed(error)))
             }
             Err(error) => {

@@ -1,5 +1,7 @@
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::backend::{BackendError, PATIENCE};
@@ -20,7 +22,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_millis(300);
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
 /// A wait is not shorter than this where the server has to be asked.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
+pub(crate) const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// How often a lock is passed on within a process before others are asked for.
 const MOST_TURNS: u32 = 15;
@@ -44,19 +46,23 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
         refusal.report(&hold, true);
         return Err(refusal.into_error(&hold, Time::now().saturating_since(started)));
     };
-    let strays = match seat.as_mut().and_then(Seat::take) {
-        Some(Competitor::Holding(tenure)) if suits(&tenure, &hold) => match take_over(&call, &hold, tenure) {
-            Some(turns) => return held(call, &hold, Strays::default(), seat, turns),
-            None => None,
-        },
+    let mut queued = false;
+    match seat.as_mut().and_then(Seat::take) {
+        Some(Competitor::Holding(tenure)) if suits(&tenure, &hold) => {
+            if let Some(turns) = take_over(&call, &hold, tenure) {
+                return held(call, &hold, Strays::default(), seat, turns);
+            }
+        }
         // One that does not suit goes back to the server, and whoever is the first there gets it.
-        Some(Competitor::Holding(_)) | None => None,
-        Some(Competitor::Waiting(left)) => left.take().map(|(earlier, strays)| {
-            hold.inherit(&earlier);
-            strays
-        }),
-    };
-    compete(call, &hold, (line, seat), strays, started, until).await
+        Some(Competitor::Holding(_)) | None => {}
+        Some(Competitor::Waiting(left)) => {
+            if let Some(earlier) = left.take() {
+                hold.inherit(&earlier);
+                queued = true;
+            }
+        }
+    }
+    compete(call, &hold, (line, seat, queued), started, until).await
 }
 
 /// Waits for the seat in the line of this process. It is gone without (`Some(None)`) where whoever has it does nothing, since
@@ -64,6 +70,13 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
 async fn seat(core: &Core, ticket: Ticket, until: Time) -> Result<Option<Option<Seat>>, LockError> {
     let line = ticket.line().clone();
     let mut seat = pin!(ticket.seat());
+    let at_once = poll_fn(|cx| Poll::Ready(seat.as_mut().poll(cx))).await;
+    if let Poll::Ready(seat) = at_once {
+        return Ok(Some(Some(seat)));
+    }
+    if line.is_stuck() {
+        return Ok(Some(None));
+    }
     loop {
         let look = until.min(Time::now().saturating_add(PATIENCE));
         if let Some(seat) = core.by(look, seat.as_mut()).await? {
@@ -108,15 +121,14 @@ fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> 
 async fn compete(
     call: Entered,
     hold: &Arc<Hold>,
-    (line, seat): (Arc<Line>, Option<Seat>),
-    strays: Option<Strays>,
+    (line, seat, queued): (Arc<Line>, Option<Seat>, bool),
     started: Time,
     until: Time,
 ) -> Result<LockGuard, LockError> {
     let core = call.core.clone();
     let ear = core.ears().listen(hold.token_in_line());
     let has_seat = seat.is_some();
-    let mut claim = Claim::new(&core, hold).with_seat(seat, strays);
+    let mut claim = Claim::new(&core, hold).with_seat(seat, queued);
     let tokens = if hold.terms.fencing_token { MOST_TURNS + 1 } else { 0 };
     // Within the wait; but who waits for less than a round trip still gets a lock that is free.
     let patience = until.max(started.saturating_add(SHORTEST_WAIT));
@@ -154,7 +166,7 @@ fn expect(line: &Line, has_seat: bool, time: Duration) {
 }
 
 impl Refusal {
-    fn out_of_time() -> Refusal {
+    pub(crate) fn out_of_time() -> Refusal {
         Refusal::Failed(BackendError::unanswered("the server did not answer within the time to wait"))
     }
 

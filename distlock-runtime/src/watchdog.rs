@@ -104,8 +104,8 @@ impl Watchdog {
     }
 
     /// Keeps a place in the line for the next caller of this process.
-    pub(crate) fn leave(&self, hold: &Arc<Hold>, strays: Strays) -> Left {
-        Left::new(&self.shared, hold, strays)
+    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Left {
+        Left::new(&self.shared, hold)
     }
 
     /// Frees the key of a lock that was held.

@@ -328,3 +328,21 @@ async fn a_nested_call_that_gets_a_token_late_leaves_no_lock_behind() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!server.exists(&redis_key("k")).await);
 }
+
+#[tokio::test]
+async fn a_lock_that_is_passed_on_after_a_nested_call_for_more_keys_has_a_token_above_that_ones() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let theirs = manager.clone();
+    let first = manager.lock("a").wait(LONG).fencing_token(true).run(async move { theirs.scope(both()).await });
+    let mut first = Box::pin(first);
+    let second = manager.lock("a").wait(LONG).fencing_token(true).acquire();
+    // The second waits behind the first from the beginning.
+    let mut second = Box::pin(second);
+    let both = async { tokio::join!(&mut first, &mut second) };
+    let (nested, guard) = soon("both", both).await;
+    let (nested, guard) = (nested.unwrap(), guard.unwrap());
+    let next = guard.lease().fencing_token().unwrap();
+    assert!(next > nested, "{next} after {nested}");
+    guard.release().await.unwrap();
+}

@@ -225,7 +225,13 @@ async fn every_lease_that_ends_is_told_of_also_when_answers_come_at_its_very_end
         for number in 0..600 {
             let manager = manager.clone();
             acquiring.spawn(async move {
-                manager.lock(format!("{round}/{number}")).ttl(Duration::from_secs(1)).acquire().await.unwrap()
+                manager
+                    .lock(format!("{round}/{number}"))
+                    .ttl(Duration::from_secs(1))
+                    .retry(100)
+                    .acquire()
+                    .await
+                    .unwrap()
             });
         }
         let guards = acquiring.join_all().await;

@@ -297,8 +297,75 @@ async fn the_lease_of_a_nested_call_ends_with_it() {
     let manager = connect(&server.url()).await;
     let body = async {
         let lease = lends_its_lease().await?;
-        assert!(lease.ensure_held().is_err() && !lease.is_held());
+        let error = lease.ensure_held().unwrap_err();
+        assert!(!lease.is_held() && error.to_string().contains("released"), "{error}");
         Ok::<_, Failure>(())
     };
     soon("the call", manager.scope(manager.lock("k").run(body))).await.unwrap();
+}
+
+#[tokio::test]
+async fn the_outer_body_is_stopped_at_once_when_its_lock_is_lost_wherever_the_nested_one_is_polled() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let theirs = manager.clone();
+    let request = manager.lock("k").ttl(Duration::from_millis(600));
+    let call = tokio::spawn(request.run(async move {
+        let mut nested = Box::pin(theirs.lock("k").run(std::future::pending::<Result<(), Failure>>()));
+        tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
+        let elsewhere = tokio::spawn(nested);
+        std::future::pending::<()>().await;
+        elsewhere.await.unwrap()
+    }));
+    eventually("the lock to be held", || async { server.exists(&redis_key("k")).await }).await;
+    assert!(server.del(&redis_key("k")).await);
+    let outcome = soon("the outer body to be stopped", call).await.unwrap();
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_nested_call_that_outlives_its_outer_one_ends_and_frees_what_it_took_besides() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let theirs = manager.clone();
+    let body = async move {
+        let mut nested = Box::pin(theirs.lock_all(["a", "b"]).run(std::future::pending::<Result<(), Failure>>()));
+        while !server_has_both(&theirs).await {
+            tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
+        }
+        Ok::<_, Failure>(tokio::spawn(nested))
+    };
+    let nested = soon("the outer call", manager.lock("a").run(body)).await.unwrap();
+    let outcome = soon("the nested call", nested).await.unwrap();
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
+}
+
+/// Whether the second lock is taken, so that the nested body runs: then a plain try for it is refused.
+async fn server_has_both(manager: &LockManager) -> bool {
+    manager.lock("b").acquire().await.is_err()
+}
+
+#[tokio::test]
+async fn a_nested_body_does_not_begin_when_its_outer_lock_is_gone_by_the_time_it_has_the_rest() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    let b = another.lock("b").acquire().await.unwrap();
+    let request = manager.lock_all(["a", "b"]).wait(LONG).on_lost(OnLost::Finish);
+    let mut nested = Box::pin(request.run(async { Ok::<_, Failure>("began") }));
+    let outer = manager.lock("a").run(async {
+        let stands = async {
+            let line = format!("{}:line", redis_key("b"));
+            eventually("it to stand in line", || async { server.exists(&line).await }).await;
+        };
+        tokio::select! { biased; _ = &mut nested => unreachable!(), () = stands => {} }
+        Ok::<_, Failure>(())
+    });
+    soon("the outer call", outer).await.unwrap();
+    let a = another.lock("a").acquire().await.unwrap();
+    b.release().await.unwrap();
+    let outcome = soon("the nested call", nested).await;
+    assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
+    a.release().await.unwrap();
+    eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
 }

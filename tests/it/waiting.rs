@@ -1,7 +1,9 @@
 //! Standing in line: order, hand-over, the death of holders and waiters, lost messages, what is left on the server.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use distlock::{LockError, LockManager};
@@ -538,4 +540,78 @@ async fn what_is_no_line_of_ours_does_not_keep_a_lock_from_being_freed() {
     };
     assert_eq!(soon("the call", manager.lock("k").run(body)).await.unwrap(), 7);
     assert!(!server.exists(&redis_key("k")).await);
+}
+
+#[tokio::test]
+async fn one_that_waits_behind_another_of_its_manager_is_told_of_an_outage() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let _guard = holder.lock("k").acquire().await.unwrap();
+    let first = tokio::spawn(manager.lock("k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    server.kill();
+    // Until the first has found out.
+    let error = loop {
+        let error = manager.lock("k").wait(Duration::from_millis(300)).acquire().await.unwrap_err();
+        if !error.is_busy() {
+            break error;
+        }
+    };
+    assert!(matches!(error, LockError::Backend { .. }) && error.is_transient(), "{error:?}");
+    first.abort();
+}
+
+/// Polls a future once.
+async fn poll_once<F: Future>(mut future: Pin<&mut F>) {
+    std::future::poll_fn(|cx| {
+        let _ = future.as_mut().poll(cx);
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_dropped_call_was_about_to_set_is_freed_though_the_next_one_is_not_polled() {
+    let server = Server::start().await;
+    let (manager, another) = (connect(&server.url()).await, connect(&server.url()).await);
+    // The server knows the scripts from then on, so that one poll is enough to have the lock.
+    manager.lock("k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    let mut first = Box::pin(manager.lock("k").wait(LONG).acquire());
+    let mut second = Box::pin(manager.lock("k").wait(LONG).acquire());
+    poll_once(first.as_mut()).await;
+    poll_once(second.as_mut()).await;
+    eventually("the request to arrive", || async { server.exists(&redis_key("k")).await }).await;
+    drop(first);
+    soon("another manager", another.lock("k").wait(LONG).acquire()).await.unwrap().release().await.unwrap();
+    soon("the second, polled again", second).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_guard_of_a_lost_lock_keeps_no_caller_of_its_manager_waiting() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let request = manager.lock("k").ttl(Duration::from_millis(300)).watchdog(false).wait(LONG);
+    let lost = request.acquire().await.unwrap();
+    lost.lease().lost().await;
+    soon("the next", manager.lock("k").wait(LONG).acquire()).await.unwrap().release().await.unwrap();
+    drop(lost);
+}
+
+#[tokio::test]
+async fn short_waits_pass_by_a_waiter_that_nobody_polls_too() {
+    let server = Server::start().await;
+    let (holder, manager) = (connect(&server.url()).await, connect(&server.url()).await);
+    let guard = holder.lock("k").acquire().await.unwrap();
+    let mut stuck = Box::pin(manager.lock("k").wait(LONG).acquire());
+    let stands = stand_in_line(&server, "k", 1);
+    tokio::select! { _ = &mut stuck => unreachable!(), () = stands => {} }
+    guard.release().await.unwrap();
+    let short = async || manager.lock("k").wait(Duration::from_millis(300)).acquire().await;
+    eventually("a short wait to succeed", || async {
+        match short().await {
+            Ok(guard) => guard.release().await.is_ok(),
+            Err(_) => false,
+        }
+    })
+    .await;
 }

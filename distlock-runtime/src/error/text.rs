@@ -83,6 +83,7 @@ impl fmt::Display for LostReason {
             LostReason::Expired => "the lease ended before a renewal was confirmed",
             LostReason::HeldTooLong => "it was held for the longest time that `max_hold` allows",
             LostReason::Shutdown => "the lock manager was shut down",
+            LostReason::Released => "its holder has released it",
         })
     }
 }

@@ -4,7 +4,6 @@ use super::reclaim::Reclaim;
 use super::schedule::Due;
 use super::thread::Shared;
 use crate::backend::CLAIM;
-use crate::claim::Strays;
 use crate::clock::Time;
 use crate::hold::Hold;
 
@@ -48,30 +47,27 @@ impl Drop for Parked {
     }
 }
 
-/// A place in the line, or the requests that may still take one, for the next caller of this process. If this is dropped,
-/// the place is given up.
+/// A place in the line for the next caller of this process. If this is dropped, the place is given up.
 pub(crate) struct Left {
     shared: Arc<Shared>,
-    left: Option<(Arc<Hold>, Strays)>,
+    hold: Option<Arc<Hold>>,
 }
 
 impl Left {
-    pub(super) fn new(shared: &Arc<Shared>, hold: &Arc<Hold>, strays: Strays) -> Left {
-        Left { shared: shared.clone(), left: Some((hold.clone(), strays)) }
+    pub(super) fn new(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Left {
+        Left { shared: shared.clone(), hold: Some(hold.clone()) }
     }
 
-    /// Takes the place over.
-    pub(crate) fn take(mut self) -> Option<(Arc<Hold>, Strays)> {
-        self.left.take()
+    /// Takes the place over from the one who had it.
+    pub(crate) fn take(mut self) -> Option<Arc<Hold>> {
+        self.hold.take()
     }
 }
 
 impl Drop for Left {
     fn drop(&mut self) {
-        match self.left.take() {
-            Some((hold, strays)) if strays.requests > 0 => self.shared.reclaim_strays(&hold, strays),
-            Some((hold, _)) => self.shared.reclaim(Reclaim::held(hold)),
-            None => {}
+        if let Some(hold) = self.hold.take() {
+            self.shared.reclaim(Reclaim::held(hold));
         }
     }
 }

@@ -67,6 +67,9 @@ fn describe(error: &RedisError, address: &str) -> String {
         return format!("the connection to {address} broke or could not be made ({error})");
     }
     match (error.code(), error.detail()) {
+        (_, Some(detail)) if detail.contains("can't run this command") => format!(
+            "{address} lacks a right for its user, of those that waiting and fencing tokens need (README, `The server`): {detail}"
+        ),
         (Some(code), Some(detail)) => format!("{address} answered {code} {detail}"),
         (Some(code), None) => format!("{address} answered {code}"),
         _ => format!("{address}: {error}"),
