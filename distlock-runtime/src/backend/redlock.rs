@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use self::debts::free_later;
+use self::debts::{Debts, free_later};
 use self::quorum::{Attempts, Count, Verdict};
 use super::redis::RedisBackend;
 use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Released, Renewed, Route, Turn};
@@ -22,6 +23,7 @@ use crate::FencingToken;
 /// Locks on several independent Redis servers.
 pub(crate) struct RedlockBackend {
     nodes: Vec<Arc<RedisBackend>>,
+    debts: Arc<Debts>,
 }
 
 /// An entry that outlives the call that asks for it: a node may answer after a majority has.
@@ -57,7 +59,7 @@ impl fmt::Debug for RedlockBackend {
 
 impl RedlockBackend {
     pub(crate) fn new(nodes: Vec<RedisBackend>) -> RedlockBackend {
-        RedlockBackend { nodes: nodes.into_iter().map(Arc::new).collect() }
+        RedlockBackend { nodes: nodes.into_iter().map(Arc::new).collect(), debts: Arc::default() }
     }
 
     fn count(&self) -> Count {
@@ -92,23 +94,49 @@ impl RedlockBackend {
         });
         let mut attempts = Attempts::new(self.count());
         while let Some(Answer { node, answer }) = answers.recv().await {
-            match attempts.add(node, answer.unwrap_or_else(|| Err(late()))) {
+            let mut answer = answer.unwrap_or_else(|| Err(late()));
+            if self.debts.owes(node, &owned.value) {
+                // A release of ours is on its way there: what was granted may be gone in a moment.
+                answer = Err(BackendError::unanswered("what an earlier try has left there is still being freed"));
+            }
+            match attempts.add(node, answer) {
                 Verdict::Open => {}
-                Verdict::Yes => {
-                    let raised = self.raise(&owned, attempts.highest).await;
-                    return match raised {
-                        Ok(()) => Ok(Acquired::Granted(attempts.highest)),
-                        Err(error) => {
-                            self.free_everywhere(&owned);
-                            Err(error)
-                        }
-                    };
-                }
+                Verdict::Yes => match self.raise(&owned, attempts.highest).await {
+                    Ok(()) => return Ok(Acquired::Granted(attempts.highest)),
+                    Err(error) => {
+                        self.give_back(&owned, &attempts).await;
+                        return Err(error);
+                    }
+                },
                 Verdict::No => break,
             }
         }
-        self.free_everywhere(&owned);
+        self.give_back(&owned, &attempts).await;
         attempts.refusal(&self.nodes)
+    }
+
+    /// Frees what an attempt that failed has set or may have set. Until that is done, the nodes are in debt: a grant for
+    /// the same value would be freed with it. For those that did grant it, this waits a little, so that the next attempt
+    /// can have them again.
+    async fn give_back(&self, owned: &Arc<Owned>, attempts: &Attempts) {
+        let mut granted = JoinSet::new();
+        for (node, backend) in self.nodes.iter().enumerate().filter(|(node, _)| attempts.may_stand(*node)) {
+            let debt = self.debts.begin(node, &owned.value);
+            let (backend, owned) = (backend.clone(), owned.clone());
+            let freeing = async move {
+                free_later(backend, owned).await;
+                drop(debt);
+            };
+            if attempts.stands(node) {
+                granted.spawn(freeing);
+            } else {
+                tokio::spawn(freeing);
+            }
+        }
+        let all = async { while granted.join_next().await.is_some() {} };
+        if tokio::time::timeout(owned.timeout, all).await.is_err() {
+            granted.detach_all();
+        }
     }
 
     /// Has a majority hear of the highest of the tokens that the nodes have minted: any later majority has one node in common
@@ -155,13 +183,6 @@ impl RedlockBackend {
             self.raise(&Arc::new(owned.clone()), highest).await?;
         }
         Ok(highest)
-    }
-
-    /// Frees what an attempt that failed has set, on all nodes, also on those that seemed to fail.
-    fn free_everywhere(&self, owned: &Arc<Owned>) {
-        for node in &self.nodes {
-            tokio::spawn(free_later(node.clone(), owned.clone()));
-        }
     }
 
     /// Has all nodes say yes or no to each entry, and answers as soon as it is known for all what the majority says.

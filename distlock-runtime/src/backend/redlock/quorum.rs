@@ -1,6 +1,6 @@
 //! The counting of answers: pure, without clock and I/O.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use crate::FencingToken;
@@ -67,7 +67,8 @@ impl Count {
         for (at, (node, error)) in self.failed.iter().enumerate() {
             let name = nodes.get(*node).map(|node| format!("{node:?}")).unwrap_or_default();
             text.push_str(if at == 0 { " " } else { "; " });
-            text.push_str(&format!("{name}: {error}"));
+            // To write to a string can't fail.
+            let _ = write!(text, "{name}: {error}");
         }
         if self.failed.iter().all(|(_, error)| error.is_passing()) {
             BackendError::unanswered(text)
@@ -81,6 +82,9 @@ impl Count {
 pub(super) struct Attempts {
     count: Count,
     pub(super) highest: Option<FencingToken>,
+    /// On which nodes the entry stands, and on which it certainly does not.
+    granted: Vec<usize>,
+    refused: Vec<usize>,
     /// Who holds the lock on one of the nodes, and for how long at least.
     held: Option<(String, Duration)>,
     foreign: Option<BackendError>,
@@ -88,13 +92,14 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn new(count: Count) -> Attempts {
-        Attempts { count, highest: None, held: None, foreign: None }
+        Attempts { count, highest: None, granted: Vec::new(), refused: Vec::new(), held: None, foreign: None }
     }
 
     pub(super) fn add(&mut self, node: usize, answer: Result<Acquired, BackendError>) -> Verdict {
         let answer = match answer {
             Ok(Acquired::Granted(token)) => {
                 self.highest = self.highest.max(token);
+                self.granted.push(node);
                 Ok(true)
             }
             Ok(Acquired::Held { value, remaining }) => {
@@ -102,15 +107,32 @@ impl Attempts {
                 if self.held.as_ref().is_none_or(|(_, known)| remaining < *known) {
                     self.held = Some((value, remaining));
                 }
+                self.refused.push(node);
                 Ok(false)
             }
             Err(error) if error.is_foreign() => {
                 self.foreign = Some(error);
+                self.refused.push(node);
                 Ok(false)
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                if !error.is_unanswered() {
+                    self.refused.push(node);
+                }
+                Err(error)
+            }
         };
         self.count.add(node, answer)
+    }
+
+    /// Whether the entry stands on this node.
+    pub(super) fn stands(&self, node: usize) -> bool {
+        self.granted.contains(&node)
+    }
+
+    /// Whether it stands there or may come to stand there.
+    pub(super) fn may_stand(&self, node: usize) -> bool {
+        !self.refused.contains(&node)
     }
 
     /// Why the lock was not granted: it is held, unless too many nodes failed for anybody to hold it.
