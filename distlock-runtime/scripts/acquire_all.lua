@@ -22,14 +22,11 @@ for i = 1, n do
     return {0, i - 1, value, redis.call('PTTL', KEYS[i])}
   end
 end
-local fence = 0
+local fence, bad = 0, nil
 if ARGV[2] == '1' then
-  for i = n + 1, 2 * n do
-    local next = next_fence(KEYS[i], ARGV[3])
-    if next == nil then
-      return no_fence(KEYS[i])
-    end
-    fence = math.max(fence, next)
+  fence, bad = next_fence_of_all(KEYS, n + 1, ARGV[3])
+  if fence == nil then
+    return no_fence(bad)
   end
 end
 local minted = ''

@@ -17,13 +17,9 @@ for i = 1, n do
     return 0
   end
 end
-local fence = 0
-for i = n + 1, 2 * n do
-  local next = next_fence(KEYS[i], ARGV[3])
-  if next == nil then
-    return no_fence(KEYS[i])
-  end
-  fence = math.max(fence, next)
+local fence, bad = next_fence_of_all(KEYS, n + 1, ARGV[3])
+if fence == nil then
+  return no_fence(bad)
 end
 local minted = 0
 for i = n + 1, 2 * n do

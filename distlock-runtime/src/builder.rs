@@ -1,13 +1,13 @@
-use std::collections::BTreeSet;
+mod redlock;
+mod service;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
-use tracing::warn;
 
-use crate::backend::redis::RedisBackend;
-use crate::backend::redlock::RedlockBackend;
+use crate::backend::redis::{RedisBackend, Target};
 use crate::backend::{Backend, MemoryBackend};
 use crate::manager::{Core, default_owner};
 use crate::options::{Defaults, check_timeout};
@@ -63,10 +63,16 @@ impl LockManagerBuilder {
     /// Sets where locks are kept: `redis://[user:password@]host[:port][/db]`, `rediss://..` for TLS (feature `tls`),
     /// `redis+unix:///path/to/socket`, or `memory://` for this process alone.
     ///
+    /// `redis-sentinel://[user:password@]host[:port],host[:port],..[/db]#service` is the primary of a service that sentinels
+    /// look after (`rediss-sentinel://..` for TLS to all of them). The hosts are the sentinels', the port is 26379 unless
+    /// set, and user and password are the primary's. Those of the sentinels stand in the query, in front of the service:
+    /// `?sentinel_user=..&sentinel_password=..#service`; without a user it is `default`.
+    ///
     /// With `redlock://[user:password@]h1,h2,h3[/db]`, a lock is held where a majority of several independent servers has
     /// granted it: see [`redlock`](Self::redlock).
     ///
-    /// The protocol is RESP3 unless `?protocol=resp2` asks for the older one.
+    /// The protocol is RESP3 unless `?protocol=resp2` asks for the older one. What has a meaning in URLs is percent-encoded
+    /// in users and passwords.
     pub fn url(mut self, url: impl Into<String>) -> Self {
         self.source = Source::Url(url.into());
         self
@@ -155,18 +161,22 @@ impl LockManagerBuilder {
         check_prefix(&self.prefix)?;
         let owner = self.owner.unwrap_or_else(default_owner);
         check_owner(&owner)?;
-        let over_redis = |client| RedisBackend::new(client, self.prefix.clone(), self.connect_timeout);
+        let over_redis = |target| RedisBackend::new(target, self.prefix.clone(), self.connect_timeout);
         #[cfg(feature = "tls")]
         ensure_cryptography();
         let backend = match self.source {
             Source::Backend(backend) => backend,
-            Source::Client(client) => Arc::new(over_redis(tuned(client.get_connection_info().clone())?)),
-            Source::Redlock(urls) => Arc::new(over_several(&urls, over_redis)?),
-            Source::Url(url) if url.starts_with(REDLOCK) => Arc::new(over_several(&each_url(&url), over_redis)?),
+            Source::Client(client) => {
+                Arc::new(over_redis(Target::Server(Arc::new(tuned(client.get_connection_info().clone())?))))
+            }
+            Source::Redlock(urls) => Arc::new(redlock::over_several(&urls, over_redis)?),
+            Source::Url(url) if redlock::is_one(&url) => {
+                Arc::new(redlock::over_several(&redlock::each_url(&url), over_redis)?)
+            }
             Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
                 Arc::new(MemoryBackend::new())
             }
-            Source::Url(url) => Arc::new(over_redis(client(&url)?)),
+            Source::Url(url) => Arc::new(over_redis(target(&url)?)),
             Source::Unset => return Err(invalid("url", "it is not set; set where locks are kept")),
         };
         let core = Arc::new(Core::new(backend, owner, self.defaults));
@@ -188,48 +198,25 @@ impl std::fmt::Debug for Source {
     }
 }
 
-const REDLOCK: &str = "redlock://";
-
-/// The URLs of the servers in `redlock://[user:password@]h1,h2,h3[/db][?..]`, which have all but the host in common.
-fn each_url(url: &str) -> Vec<String> {
-    let rest = url.strip_prefix(REDLOCK).unwrap_or(url);
-    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let (user, hosts) = match authority.rsplit_once('@') {
-        Some((user, hosts)) => (format!("{user}@"), hosts),
-        None => (String::new(), authority),
-    };
-    hosts.split(',').filter(|host| !host.is_empty()).map(|host| format!("redis://{user}{host}{path}")).collect()
-}
-
-fn over_several(urls: &[String], over_redis: impl Fn(Client) -> RedisBackend) -> Result<RedlockBackend, LockError> {
-    let clients = urls.iter().map(|url| client(url)).collect::<Result<Vec<_>, _>>()?;
-    let addresses: BTreeSet<String> =
-        clients.iter().map(|client| client.get_connection_info().addr().to_string()).collect();
-    if addresses.len() < clients.len() {
-        return Err(invalid("url", "two of the servers of a Redlock have the same address; each has one vote"));
+fn target(url: &str) -> Result<Target, LockError> {
+    let scheme = check_scheme(url)?;
+    if let Some(scheme) = scheme.strip_suffix("-sentinel") {
+        return Ok(Target::Service(Arc::new(service::service(url, scheme)?)));
     }
-    if clients.len() < 3 {
-        let reason = format!("a Redlock needs at least three independent servers, and there are {}", clients.len());
-        return Err(invalid("url", reason));
-    }
-    if clients.len().is_multiple_of(2) {
-        let servers = clients.len();
-        warn!(target: "distlock", servers, "an even number of servers survives no more losses than one less would");
-    }
-    Ok(RedlockBackend::new(clients.into_iter().map(over_redis).collect()))
-}
-
-fn client(url: &str) -> Result<Client, LockError> {
-    check_scheme(url)?;
     let info = url.into_connection_info().map_err(|error| {
         let form = "it has the form `redis://[user:password@]host[:port][/db]`";
         invalid("url", format!("{form}, and can't be read otherwise: {error}"))
     })?;
+    tuned(settled(info, url.contains("protocol="))).map(|client| Target::Server(Arc::new(client)))
+}
+
+/// What we say of ourselves, and how we speak unless the URL says how.
+fn settled(info: ConnectionInfo, has_protocol: bool) -> ConnectionInfo {
     let mut settings = info.redis_settings().clone().set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
-    if !url.contains("protocol=") {
+    if !has_protocol {
         settings = settings.set_protocol(ProtocolVersion::RESP3);
     }
-    tuned(info.set_redis_settings(settings))
+    info.set_redis_settings(settings)
 }
 
 /// Makes a client whose connections answer without delay and notice their end: the crate's defaults leave Nagle's
@@ -256,18 +243,24 @@ fn ensure_cryptography() {
     }
 }
 
-fn check_scheme(url: &str) -> Result<(), LockError> {
+/// The scheme, if it is one of ours.
+fn check_scheme(url: &str) -> Result<String, LockError> {
     let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
     match scheme.as_str() {
         "memory" => Err(invalid("url", "`memory://` takes nothing behind it")),
-        "redis" | "redis+unix" | "unix" => Ok(()),
-        "rediss" if cfg!(feature = "tls") => Ok(()),
-        "rediss" => Err(invalid("url", "`rediss://` needs the feature `tls` of distlock")),
-        "redis-sentinel" | "redis-cluster" => {
+        "redis" | "redis+unix" | "unix" | "redis-sentinel" => Ok(scheme),
+        "rediss" | "rediss-sentinel" if cfg!(feature = "tls") => Ok(scheme),
+        "rediss" | "rediss-sentinel" => {
+            Err(invalid("url", format!("`{scheme}://` needs the feature `tls` of distlock")))
+        }
+        "redis-cluster" => {
             Err(invalid("url", format!("`{scheme}://` is not built yet; use `redis://` with a single server")))
         }
         // The URL itself stays out of the text: it may have a password.
-        _ => Err(invalid("url", "it must begin with `redis://`, `rediss://`, `redis+unix://` or `memory://`")),
+        _ => {
+            let schemes = "`redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://`, `redlock://` or `memory://`";
+            Err(invalid("url", format!("it must begin with {schemes}")))
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl<'a> Claim<'a> {
 
     async fn request(&mut self, ask: Ask) -> Result<Grant, Refusal> {
         self.in_flight = true;
-        let mut route = RouteNote { routes: &mut self.strays.routes, route: None };
+        let mut route = RouteNote::of(&mut self.strays);
         let sent = Time::now();
         self.started = self.started.min(sent);
         let answer = ask.send(self.core, self.hold, &mut route.route).await;
@@ -192,29 +192,45 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The way that the backend noted for the attempt under way. It is kept with the claim unless it is known not to matter.
-struct RouteNote<'a> {
-    routes: &'a mut Vec<Arc<dyn Route>>,
-    route: Option<Arc<dyn Route>>,
+impl Strays {
+    /// Each way keeps a connection open, so only the latest are kept.
+    const MOST_ROUTES: usize = 4;
+
+    fn keep(&mut self, route: Arc<dyn Route>) {
+        self.routes.retain(|known| !std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&route)));
+        if self.routes.len() >= Strays::MOST_ROUTES {
+            self.routes.remove(0);
+        }
+        self.routes.push(route);
+    }
+
+    pub(crate) fn add(&mut self, more: Strays) {
+        self.requests = self.requests.saturating_add(more.requests);
+        more.routes.into_iter().for_each(|route| self.keep(route));
+    }
+}
+
+/// The way that the backend notes for the attempt under way. It is kept with the strays unless it is known not to matter.
+pub(crate) struct RouteNote<'a> {
+    strays: &'a mut Strays,
+    pub(crate) route: Option<Arc<dyn Route>>,
 }
 
 impl RouteNote<'_> {
-    /// Each way keeps a connection open, so only the latest are kept.
-    const MOST: usize = 4;
+    pub(crate) fn of(strays: &mut Strays) -> RouteNote<'_> {
+        RouteNote { strays, route: None }
+    }
 
-    fn forget(mut self) {
+    pub(crate) fn forget(mut self) {
         self.route = None;
     }
 }
 
 impl Drop for RouteNote<'_> {
     fn drop(&mut self) {
-        let Some(route) = self.route.take() else { return };
-        self.routes.retain(|known| !std::ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&route)));
-        if self.routes.len() >= RouteNote::MOST {
-            self.routes.remove(0);
+        if let Some(route) = self.route.take() {
+            self.strays.keep(route);
         }
-        self.routes.push(route);
     }
 }
 

@@ -63,8 +63,7 @@ impl LockGuard {
     }
 
     pub(crate) fn add_strays(&mut self, more: Strays) {
-        self.strays.requests = self.strays.requests.saturating_add(more.requests);
-        self.strays.routes.extend(more.routes);
+        self.strays.add(more);
     }
 
     /// The tokens that were minted for later callers are below a newer one: they are not given out.

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AcquiredAll, BackendError, Entry, Fencing, Route};
-use crate::claim::{Refusal, Strays, owner};
+use crate::backend::{AcquiredAll, BackendError, Entry, Fencing};
+use crate::claim::{Refusal, RouteNote, Strays, owner};
 use crate::clock::Time;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::manager::Core;
 use crate::{FencingToken, LockError, events, nest, turn};
-
-/// How many ways of attempts that had no answer are kept.
-const MOST_ROUTES: usize = 4;
 
 /// The pause before locks that came one after the other are asked for together once more.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -137,14 +134,12 @@ struct Claims<'a> {
     core: &'a Arc<Core>,
     holds: &'a [Arc<Hold>],
     started: Time,
-    /// How many requests had no answer, and the ways that the latest took.
-    requests: u32,
-    routes: Vec<Arc<dyn Route>>,
+    strays: Strays,
 }
 
 impl<'a> Claims<'a> {
     fn new(core: &'a Arc<Core>, holds: &'a [Arc<Hold>]) -> Claims<'a> {
-        Claims { core, holds, started: Time::now(), requests: 0, routes: Vec::new() }
+        Claims { core, holds, started: Time::now(), strays: Strays::default() }
     }
 
     /// Tries for all. Says which lock was refused and why.
@@ -155,32 +150,25 @@ impl<'a> Claims<'a> {
             entries = entries.into_iter().map(|entry| entry.with_fencing(fencing)).collect();
         }
         // Counted until the answer says otherwise, so that nothing is forgotten if this is dropped.
-        self.requests = self.requests.saturating_add(1);
-        let (sent, mut route) = (Time::now(), None);
-        let answer = self.core.backend().acquire_all(&entries, &mut route).await;
-        match answer {
-            Ok(AcquiredAll::Granted(token)) => self.accept(sent, token).map_err(|refusal| (0, refusal)),
-            Ok(AcquiredAll::Foreign { index, found }) => {
-                self.requests -= 1;
-                Err((index, Refusal::Failed(BackendError::foreign(found))))
+        self.strays.requests = self.strays.requests.saturating_add(1);
+        let (sent, mut route) = (Time::now(), RouteNote::of(&mut self.strays));
+        let answer = self.core.backend().acquire_all(&entries, &mut route.route).await;
+        let refused = match answer {
+            Ok(AcquiredAll::Granted(token)) => {
+                route.forget();
+                return self.accept(sent, token).map_err(|refusal| (0, refusal));
             }
+            Ok(AcquiredAll::Foreign { index, found }) => (index, Refusal::Failed(BackendError::foreign(found))),
             Ok(AcquiredAll::Held { index, value, remaining }) => {
-                self.requests -= 1;
-                Err((index, Refusal::Held { holder: owner(&value), remaining, first: false }))
+                (index, Refusal::Held { holder: owner(&value), remaining, first: false })
             }
-            Err(error) if error.is_unanswered() => {
-                // Each keeps a connection open, so only the latest are kept.
-                self.routes.retain(|known| route.as_ref().is_none_or(|route| !Arc::ptr_eq(known, route)));
-                self.routes.extend(route);
-                let surplus = self.routes.len().saturating_sub(MOST_ROUTES);
-                self.routes.drain(..surplus);
-                Err((0, Refusal::Failed(error)))
-            }
-            Err(error) => {
-                self.requests -= 1;
-                Err((0, Refusal::Failed(error)))
-            }
-        }
+            Err(error) if error.is_unanswered() => return Err((0, Refusal::Failed(error))),
+            Err(error) => (0, Refusal::Failed(error)),
+        };
+        // Nothing was set.
+        route.forget();
+        self.strays.requests -= 1;
+        Err(refused)
     }
 
     fn accept(&self, sent: Time, token: Option<FencingToken>) -> Result<(), Refusal> {
@@ -208,8 +196,11 @@ impl<'a> Claims<'a> {
 
     /// What earlier attempts have left, after one that was granted.
     fn left(&mut self) -> Strays {
-        let requests = std::mem::take(&mut self.requests).saturating_sub(1);
-        Strays { requests, routes: if requests == 0 { Vec::new() } else { std::mem::take(&mut self.routes) } }
+        let left = std::mem::take(&mut self.strays);
+        match left.requests {
+            0 | 1 => Strays::default(),
+            requests => Strays { requests: requests - 1, ..left },
+        }
     }
 
     fn error(&self, index: usize, refusal: Refusal) -> LockError {
@@ -221,13 +212,12 @@ impl<'a> Claims<'a> {
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        if self.requests == 0 {
+        if self.strays.requests == 0 {
             return;
         }
         for hold in self.holds {
             self.core.watchdog().unwatch(hold);
-            let strays = Strays { requests: self.requests, routes: self.routes.clone() };
-            self.core.watchdog().free_strays(hold, strays);
+            self.core.watchdog().free_strays(hold, self.strays.clone());
         }
     }
 }

@@ -134,7 +134,11 @@ impl<T: Send + 'static> Call<T> {
     ) -> Self {
         let body = Body::default();
         let call = manager.lock(key).ttl(ttl).run(body.clone().future(outcome));
-        let task = tokio::spawn(call);
+        Self::of(body, tokio::spawn(call)).await
+    }
+
+    /// Takes up a call that was begun elsewhere, when its body runs.
+    pub(crate) async fn of(body: Body, task: JoinHandle<Result<T, Failure>>) -> Self {
         body.runs().await;
         Self { body, task }
     }

@@ -41,6 +41,8 @@ mod reconnecting;
 mod redlock;
 mod releasing;
 mod runtimes;
+mod sentinel;
+mod sentinel_faults;
 mod server_faults;
 mod several;
 mod shapes;

@@ -329,21 +329,18 @@ async fn a_nested_call_that_outlives_its_outer_one_ends_and_frees_what_it_took_b
     let manager = connect(&server.url()).await;
     let theirs = manager.clone();
     let body = async move {
-        let mut nested = Box::pin(theirs.lock_all(["a", "b"]).run(std::future::pending::<Result<(), Failure>>()));
-        while !server_has_both(&theirs).await {
-            tokio::select! { biased; _ = &mut nested => unreachable!(), () = tokio::task::yield_now() => {} }
-        }
+        let (begins, began) = tokio::sync::oneshot::channel();
+        let mut nested = Box::pin(theirs.lock_all(["a", "b"]).run(async {
+            begins.send(()).unwrap();
+            std::future::pending::<Result<(), Failure>>().await
+        }));
+        tokio::select! { ended = &mut nested => panic!("{ended:?}"), began = began => began.unwrap() }
         Ok::<_, Failure>(tokio::spawn(nested))
     };
     let nested = soon("the outer call", manager.lock("a").run(body)).await.unwrap();
     let outcome = soon("the nested call", nested).await.unwrap();
     assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");
     eventually("nothing to be left", || async { server.dbsize().await == 0 }).await;
-}
-
-/// Whether the second lock is taken, so that the nested body runs: then a plain try for it is refused.
-async fn server_has_both(manager: &LockManager) -> bool {
-    manager.lock("b").acquire().await.is_err()
 }
 
 #[tokio::test]

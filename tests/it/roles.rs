@@ -1,6 +1,8 @@
 //! What child processes do, by name: see `harness::process`.
 
-use crate::{clock, connecting, exclusion, fencing, going_down, isolated, selftest, waiting};
+#[cfg(feature = "tls")]
+use crate::tls;
+use crate::{clock, connecting, exclusion, fencing, going_down, isolated, selftest, sentinel, waiting};
 
 type Role = fn(&[&str]);
 
@@ -16,7 +18,10 @@ const ROLES: &[(&str, Role)] = &[
     ("selftest: count", selftest::processes::count),
     ("selftest: clock", selftest::clock::tell_time),
     ("selftest: hold", selftest::processes::hold),
+    ("sentinel: lock on a sign", sentinel::lock_on_a_sign),
     ("fencing: fence", fencing::fence_in_a_child),
+    #[cfg(feature = "tls")]
+    ("tls: lock once", tls::lock_once),
     ("waiting: lock many keys", waiting::lock_many_keys),
     ("waiting: wait", waiting::wait_in_a_child),
 ];

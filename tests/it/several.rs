@@ -7,7 +7,7 @@ use redis::cmd;
 
 use crate::calls::{Failure, brisk, connect, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip};
+use crate::harness::proxy::{Proxy, Trip, Way};
 use crate::harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
@@ -213,5 +213,24 @@ async fn a_foreign_value_is_told_with_its_key() {
         let LockError::ForeignValue { key, .. } = &error else { panic!("{error:?}") };
         assert_eq!(key, foreign, "{error}");
         assert!(!server.exists(&redis_key("a")).await);
+    }
+}
+
+#[tokio::test]
+async fn what_a_dropped_call_has_set_without_hearing_of_it_is_freed() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let manager = connect(&proxy.url()).await;
+    for wait in [None, Some(LONG)] {
+        proxy.delay(Way::Replies, Duration::from_millis(300));
+        let request = manager.lock_all(["a", "b"]);
+        let request = if let Some(wait) = wait { request.wait(wait) } else { request };
+        let call = tokio::spawn(request.acquire());
+        // Its reply is on the way back.
+        eventually("the locks to be set", || async { server.dbsize().await == 2 }).await;
+        call.abort();
+        drop(call.await);
+        proxy.pass();
+        eventually("the locks to be freed", || async { server.dbsize().await == 0 }).await;
     }
 }

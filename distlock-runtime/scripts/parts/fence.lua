@@ -23,6 +23,20 @@ local function mint(name, first, count)
   return string.format('%.0f', first)
 end
 
+-- The next token of several locks, whose helper keys are names[from] and all that follow; or nothing, and the helper key that
+-- holds something else.
+local function next_fence_of_all(names, from, above)
+  local highest = 0
+  for i = from, #names do
+    local next = next_fence(names[i], above)
+    if next == nil then
+      return nil, names[i]
+    end
+    highest = math.max(highest, next)
+  end
+  return highest
+end
+
 local function no_fence(name)
   return redis.error_reply('NOFENCE ' .. name)
 end

@@ -1,7 +1,9 @@
-//! Locks on one Redis server: a plain string with an expiry for each.
+//! Locks on one Redis server, or on the primary of a service that sentinels look after: a plain string with an expiry for
+//! each.
 
 mod connection;
 mod dial;
+mod sentinel;
 mod errors;
 mod inspect;
 mod live;
@@ -12,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::Client;
-
 use self::connection::Connections;
+pub(crate) use self::dial::Target;
 use self::scripts::{Lua, RELEASE, RENEW};
+pub(crate) use self::sentinel::Service;
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
     Route, Turn,
@@ -37,9 +39,9 @@ impl fmt::Debug for RedisBackend {
 }
 
 impl RedisBackend {
-    pub(crate) fn new(client: Client, prefix: String, connect_timeout: Duration) -> RedisBackend {
+    pub(crate) fn new(target: Target, prefix: String, connect_timeout: Duration) -> RedisBackend {
         RedisBackend {
-            connections: Arc::new(Connections::new(client, prefix, connect_timeout)),
+            connections: Arc::new(Connections::new(target, prefix, connect_timeout)),
             connect_timeout,
             inspected: AtomicBool::new(false),
         }

@@ -12,5 +12,6 @@ pub(crate) mod inspect;
 pub(crate) mod monitor;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod sentinel;
 pub(crate) mod server;
 pub(crate) mod tied;

@@ -81,8 +81,12 @@ impl Options {
         }
         for [name, value] in &self.directives {
             command.arg(format!("--{name}"));
-            // Redis takes each word of a user's rules as an argument of its own.
-            command.args(if name == "user" { value.split(' ').collect() } else { vec![value.as_str()] });
+            // Redis takes each word of these as an argument of its own.
+            command.args(if ["user", "replicaof"].contains(&name.as_str()) {
+                value.split(' ').collect()
+            } else {
+                vec![value.as_str()]
+            });
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         tied::spawn(command).await

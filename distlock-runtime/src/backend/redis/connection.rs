@@ -2,12 +2,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use redis::Client;
 use tokio::runtime::{self, Handle};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::dial::{Dialer, Outcome};
+use super::dial::{Dialer, Outcome, Target};
 use super::live::{Live, Site};
 use crate::backend::BackendError;
 
@@ -27,7 +26,7 @@ struct Slot {
     id: runtime::Id,
     /// The latest attempt to connect, and with it the connection that it made.
     attempt: Option<Attempt>,
-    /// The task that takes the slot away when its runtime ends.
+    /// The task that takes the slot away when its runtime ends, and until then looks out for failovers.
     sentry: AbortHandle,
 }
 
@@ -35,8 +34,8 @@ struct Slot {
 type Attempt = watch::Receiver<Option<Outcome>>;
 
 impl Connections {
-    pub(super) fn new(client: Client, prefix: String, connect_timeout: Duration) -> Connections {
-        Connections { dialer: Dialer::new(client, prefix, connect_timeout), slots: RwLock::default() }
+    pub(super) fn new(target: Target, prefix: String, connect_timeout: Duration) -> Connections {
+        Connections { dialer: Dialer::new(target, prefix, connect_timeout), slots: RwLock::default() }
     }
 
     pub(super) fn site(&self) -> &Site {
@@ -72,7 +71,7 @@ impl Connections {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let attempt = slots.iter().find(|slot| slot.id == id)?.attempt.as_ref()?;
         let outcome = attempt.borrow();
-        outcome.as_ref()?.as_ref().ok().filter(|live| !live.is_broken()).cloned()
+        outcome.as_ref()?.as_ref().ok().filter(|live| live.is_usable()).cloned()
     }
 
     async fn connect(self: &Arc<Self>, runtime: &Handle, patience: Duration) -> Result<Arc<Live>, BackendError> {
@@ -112,7 +111,7 @@ impl Connections {
             return;
         }
         // Before the lock is taken: a runtime that is ending drops the sentry at once, which takes the lock itself.
-        let slot = Slot::new(runtime, Arc::downgrade(self));
+        let slot = Slot::new(runtime, self);
         let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
         // Another thread of the same runtime may have been faster.
         if !slot.sentry.is_finished() && !has_one(&slots) {
@@ -125,19 +124,20 @@ impl Connections {
 fn is_current(attempt: &Attempt) -> bool {
     match &*attempt.borrow() {
         None => attempt.has_changed().is_ok(),
-        Some(Ok(live)) => !live.is_broken(),
+        Some(Ok(live)) => live.is_usable(),
         Some(Err(_)) => false,
     }
 }
 
 impl Slot {
-    fn new(runtime: &Handle, connections: Weak<Connections>) -> Slot {
+    fn new(runtime: &Handle, connections: &Arc<Connections>) -> Slot {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let leaver = Leaver { connections, number };
+        let (leaver, dialer) =
+            (Leaver { connections: Arc::downgrade(connections), number }, connections.dialer.clone());
         let sentry = runtime.spawn(async move {
             let _leaver = leaver;
-            std::future::pending::<()>().await;
+            dialer.watch().await;
         });
         Slot { number, id: runtime.id(), attempt: None, sentry: sentry.abort_handle() }
     }

@@ -1,22 +1,33 @@
-use std::future::poll_fn;
+use std::future::{pending, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_core::Stream;
+use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::errors::explain_connect;
 use super::live::{Live, Site};
+use super::sentinel::{Home, Service};
 use crate::backend::{BackendError, Listener};
+
+/// What to connect to.
+#[derive(Clone)]
+pub(crate) enum Target {
+    Server(Arc<Client>),
+    /// The primary of a service, which is found anew for each connection.
+    Service(Arc<Service>),
+}
 
 /// Makes connections.
 #[derive(Clone)]
 pub(super) struct Dialer {
-    client: Client,
+    target: Target,
     site: Arc<Site>,
     connect_timeout: Duration,
 }
@@ -28,17 +39,33 @@ pub(super) type Outcome = Result<Arc<Live>, Unreachable>;
 pub(super) enum Unreachable {
     Failed(RedisError),
     TimedOut(Duration),
+    /// Sentinels led to no primary.
+    NotFound {
+        text: String,
+        lasting: bool,
+    },
 }
 
 impl Dialer {
-    pub(super) fn new(client: Client, prefix: String, connect_timeout: Duration) -> Dialer {
-        let address = client.get_connection_info().addr().to_string();
+    pub(super) fn new(target: Target, prefix: String, connect_timeout: Duration) -> Dialer {
+        let address = match &target {
+            Target::Server(client) => client.get_connection_info().addr().to_string(),
+            Target::Service(service) => service.describe(),
+        };
         let channels = format!("{prefix}waiter:");
-        Dialer { client, site: Arc::new(Site { address, prefix, channels }), connect_timeout }
+        Dialer { target, site: Arc::new(Site { address, prefix, channels, home: None }), connect_timeout }
     }
 
     pub(super) fn site(&self) -> &Site {
         &self.site
+    }
+
+    /// Looks out for what makes connections be trusted no more, for as long as it is polled.
+    pub(super) async fn watch(self) {
+        match self.target {
+            Target::Server(_) => pending().await,
+            Target::Service(service) => service.watch().await,
+        }
     }
 
     /// Connects within the connect timeout. If that takes long, further tries are begun beside the first, and whichever
@@ -54,10 +81,10 @@ impl Dialer {
         let mut tries = JoinSet::new();
         loop {
             let dialer = self.clone();
-            tries.spawn(async move { dialer.open().await });
+            tries.spawn(async move { dialer.open(deadline).await });
             match timeout_at(deadline.min(Instant::now() + stagger), tries.join_next()).await {
                 Ok(Some(Ok(Ok(live)))) => return Ok(live),
-                Ok(Some(Ok(Err(error)))) => return Err(Unreachable::Failed(error)),
+                Ok(Some(Ok(Err(error)))) => return Err(error),
                 Err(_) if Instant::now() < deadline => {}
                 Ok(None | Some(Err(_))) | Err(_) => {
                     return Err(Unreachable::TimedOut(self.connect_timeout));
@@ -69,22 +96,57 @@ impl Dialer {
     /// Listens to a manager's channel, over a connection of its own: over that of the renewals it would end with what is
     /// done to those who subscribe.
     pub(super) async fn listen(&self, waiter: &str, listener: &dyn Listener) -> BackendError {
-        let opened = timeout_at(Instant::now() + self.connect_timeout, async {
-            let mut subscription = self.client.get_async_pubsub().await?;
-            subscription.subscribe(format!("{}{waiter}", self.site.channels)).await?;
+        let deadline = Instant::now() + self.connect_timeout;
+        let (client, site) = match self.client(deadline).await {
+            Ok(found) => found,
+            Err(unreachable) => return unreachable.explain(&self.site.address),
+        };
+        let opened = timeout_at(deadline, async {
+            let mut subscription = client.get_async_pubsub().await?;
+            subscription.subscribe(format!("{}{waiter}", site.channels)).await?;
             Ok(subscription)
         });
         let mut subscription = match opened.await {
             Ok(Ok(subscription)) => subscription,
-            Ok(Err(error)) => return explain_connect(error, &self.site.address),
-            Err(_) => return Unreachable::TimedOut(self.connect_timeout).explain(&self.site.address),
+            Ok(Err(error)) => return explain_connect(error, &site.address),
+            Err(_) => return Unreachable::TimedOut(self.connect_timeout).explain(&site.address),
         };
         listener.connected();
-        let mut messages = pin!(subscription.on_message());
-        while let Some(message) = poll_fn(|cx| messages.as_mut().poll_next(cx)).await {
+        let (mut messages, mut moved) = (pin!(subscription.on_message()), pin!(moved(&site)));
+        let mut next = async || {
+            poll_fn(|cx| match moved.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => messages.as_mut().poll_next(cx),
+            })
+            .await
+        };
+        while let Some(message) = next().await {
             listener.handed_over(&String::from_utf8_lossy(message.get_payload_bytes()));
         }
-        BackendError::passing(format!("the subscription at {} ended", self.site.address))
+        BackendError::passing(format!("the subscription at {} ended", site.address))
+    }
+
+    /// How to connect to the server for something else than commands.
+    async fn client(&self, deadline: Instant) -> Result<(Arc<Client>, Arc<Site>), Unreachable> {
+        match &self.target {
+            Target::Server(client) => Ok((client.clone(), self.site.clone())),
+            Target::Service(service) => {
+                let home = service.find(self.before(deadline)).await?.home;
+                let client = home.client().map_err(Unreachable::Failed)?;
+                Ok((Arc::new(client), self.site_at(home)))
+            }
+        }
+    }
+
+    fn site_at(&self, home: Home) -> Arc<Site> {
+        let Site { prefix, channels, .. } = &*self.site;
+        let address = home.describe();
+        Arc::new(Site { address, prefix: prefix.clone(), channels: channels.clone(), home: Some(home) })
+    }
+
+    /// Early enough for sentinels to tell what was wrong, before nothing can be told but that the time is over.
+    fn before(&self, deadline: Instant) -> Instant {
+        deadline - self.connect_timeout / 16
     }
 
     /// From 20 to 50 ms, but a small part of the connect timeout if that is short.
@@ -92,16 +154,38 @@ impl Dialer {
         Duration::from_millis(fastrand::u64(20..50)).min(self.connect_timeout / 8)
     }
 
-    async fn open(&self) -> Result<Arc<Live>, RedisError> {
-        let broken = Arc::new(AtomicBool::new(false));
-        // The bounds are set by our callers: on each command, and on the whole of connecting.
-        let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        if self.client.get_connection_info().redis_settings().protocol().supports_resp3() {
-            config = config.set_push_sender(end_watcher(&broken));
-        }
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Arc::new(Live::new(connection, broken, self.site.clone())))
+    async fn open(&self, deadline: Instant) -> Outcome {
+        let (connection, broken, site) = match &self.target {
+            Target::Server(client) => {
+                let (connection, broken) = open(client).await.map_err(Unreachable::Failed)?;
+                (connection, broken, self.site.clone())
+            }
+            Target::Service(service) => {
+                let found = service.find(self.before(deadline)).await?;
+                (found.connection, found.broken, self.site_at(found.home))
+            }
+        };
+        Ok(Arc::new(Live::new(connection, broken, site)))
     }
+}
+
+/// Returns when the primary is another one, if sentinels say which it is.
+async fn moved(site: &Site) {
+    match &site.home {
+        Some(home) => home.moved().await,
+        None => pending().await,
+    }
+}
+
+/// A connection, and whether it is known to have ended. How long that may take is up to the caller.
+pub(super) async fn open(client: &Client) -> Result<(MultiplexedConnection, Arc<AtomicBool>), RedisError> {
+    let broken = Arc::new(AtomicBool::new(false));
+    // The bounds are set by our callers: on each command, and on the whole of connecting.
+    let mut config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    if client.get_connection_info().redis_settings().protocol().supports_resp3() {
+        config = config.set_push_sender(end_watcher(&broken));
+    }
+    Ok((client.get_multiplexed_async_connection_with_config(&config).await?, broken))
 }
 
 /// Over RESP3 the client tells of a connection's end by a push, so that the next command need not find out by failing.
@@ -122,6 +206,8 @@ impl Unreachable {
             Unreachable::TimedOut(time) => {
                 BackendError::passing(format!("{address} could not be connected to within {time:?}"))
             }
+            Unreachable::NotFound { text, lasting: true } => BackendError::lasting(text),
+            Unreachable::NotFound { text, lasting: false } => BackendError::passing(text),
         }
     }
 }

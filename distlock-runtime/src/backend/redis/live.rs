@@ -8,6 +8,7 @@ use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
 use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RAISE, RELEASE, Source, WAIT};
+use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
 use crate::clock::Time;
@@ -27,6 +28,8 @@ pub(super) struct Site {
     pub(super) prefix: String,
     /// What the channels begin with on which managers hear of locks that were handed over to them.
     pub(super) channels: String,
+    /// Where the server is the primary that sentinels have named.
+    pub(super) home: Option<Home>,
 }
 
 /// A connection that worked when it was last heard of, and what we say over it.
@@ -44,8 +47,9 @@ impl Live {
         Live { connection, broken, silent_since: AtomicU64::new(0), opened: Time::now(), site }
     }
 
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Acquire)
+    /// Whether new commands may go this way.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.broken.load(Ordering::Acquire) && self.site.home.as_ref().is_none_or(Home::is_trusted)
     }
 
     pub(super) fn address(&self) -> &str {
@@ -336,7 +340,15 @@ impl Live {
 
 impl Route for Live {
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
-        Box::pin(Live::release(self, entry))
+        Box::pin(async move {
+            match &self.site.home {
+                // Whatever was left there is lost.
+                Some(home) if home.has_moved() => {
+                    Err(BackendError::passing(format!("{} is not the primary any more", self.site.address)))
+                }
+                _ => Live::release(self, entry).await,
+            }
+        })
     }
 }
 

@@ -1,0 +1,261 @@
+//! A primary, replicas and real sentinels, and the ways in which the primary fails.
+
+use std::fmt::Write;
+use std::process::{Child, Stdio};
+use std::sync::Mutex;
+
+use redis::{Cmd, FromRedisValue, RedisResult, Value, cmd};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+use super::backstage::{backstage, on_backstage};
+use super::eventually::{eventually, soon};
+use super::inspect::query_at;
+use super::server::{Options, Server, free_port};
+use super::tied;
+
+/// The name under which the sentinels know the servers.
+pub(crate) const SERVICE: &str = "orders";
+
+/// How sentinels log in to the servers, and others to them.
+#[derive(Clone, Default)]
+pub(crate) struct Passwords {
+    pub(crate) servers: Option<&'static str>,
+    pub(crate) sentinels: Option<&'static str>,
+    /// Rules of one more user of the sentinels.
+    pub(crate) user: Option<&'static str>,
+}
+
+/// A running sentinel; killed on drop, by process id, also when it is frozen.
+pub(crate) struct Sentinel {
+    port: u16,
+    password: Option<&'static str>,
+    process: Mutex<Child>,
+    _folder: tempfile::TempDir,
+}
+
+impl Sentinel {
+    pub(crate) async fn start(primary: &Server, passwords: &Passwords) -> Self {
+        let (folder, port) = (tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap(), free_port());
+        let file = folder.path().join("sentinel.conf");
+        std::fs::write(&file, configuration(port, primary.port, passwords)).unwrap();
+        let mut command = tied::tied("redis-server");
+        command.arg(&file).arg("--sentinel").current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let process = Mutex::new(tied::spawn(command).await);
+        let sentinel = Self { port, password: passwords.sentinels, process, _folder: folder };
+        eventually("the sentinel to answer", || async { sentinel.query::<()>(&cmd("PING")).await.is_ok() }).await;
+        sentinel
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) async fn query<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
+        let password = self.password.map(|password| format!(":{password}@")).unwrap_or_default();
+        query_at(format!("redis://{password}{}", self.address()), command.clone()).await
+    }
+
+    pub(crate) fn kill(&self) {
+        tied::end(&mut self.process.lock().unwrap());
+    }
+
+    pub(crate) fn freeze(&self) {
+        tied::stop(&self.process.lock().unwrap());
+    }
+
+    /// How often it asks servers who follows them, and gives signs of life to the other sentinels, in milliseconds. An old
+    /// primary is made a replica after four of the latter.
+    async fn paces(&self, info: u32, publish: u32) {
+        let mut paces = cmd("SENTINEL");
+        paces.arg("DEBUG").arg("info-period").arg(info).arg("publish-period").arg(publish);
+        self.query::<()>(&paces).await.unwrap();
+    }
+
+    /// Whether it knows all that there is to know.
+    async fn knows(&self, replicas: usize, sentinels: usize) -> bool {
+        let about = |what: &str| cmd("SENTINEL").arg(what).arg(SERVICE).clone();
+        let others = self.query::<Vec<Value>>(&about("SENTINELS")).await.map_or(0, |others| others.len());
+        let found: Vec<Vec<String>> = self.query(&about("REPLICAS")).await.unwrap_or_default();
+        let sound = |fields: &&Vec<String>| {
+            let field = |name: &str| fields.iter().skip_while(|field| *field != name).nth(1).map(String::as_str);
+            field("flags") == Some("slave") && field("master-link-status") == Some("ok")
+        };
+        others == sentinels - 1 && found.iter().filter(sound).count() == replicas
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn configuration(port: u16, primary: u16, passwords: &Passwords) -> String {
+    let mut text = format!("port {port}\nbind 127.0.0.1\n");
+    // After a failure, the next try comes within three to six seconds.
+    let lines = ["down-after-milliseconds {} 1000", "failover-timeout {} 3000"];
+    writeln!(text, "sentinel monitor {SERVICE} 127.0.0.1 {primary} 2").unwrap();
+    for line in lines {
+        writeln!(text, "sentinel {}", line.replace("{}", SERVICE)).unwrap();
+    }
+    if let Some(password) = passwords.servers {
+        writeln!(text, "sentinel auth-pass {SERVICE} {password}").unwrap();
+    }
+    if let Some(password) = passwords.sentinels {
+        writeln!(text, "requirepass {password}\nsentinel sentinel-pass {password}").unwrap();
+    }
+    if let Some(rules) = passwords.user {
+        writeln!(text, "user {rules}").unwrap();
+    }
+    text
+}
+
+/// Servers of which the first was the primary at the start, with three sentinels.
+pub(crate) struct Guarded {
+    pub(crate) servers: Vec<Server>,
+    pub(crate) sentinels: Vec<Sentinel>,
+}
+
+/// How the primary fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fall {
+    Killed,
+    Frozen,
+    /// `SENTINEL FAILOVER`: the old primary lives on, and for some seconds as a primary.
+    Commanded,
+}
+
+impl Guarded {
+    pub(crate) async fn start(replicas: usize) -> Self {
+        Self::start_with(replicas, Server::options(), Passwords::default()).await
+    }
+
+    pub(crate) async fn start_with(replicas: usize, options: Options, passwords: Passwords) -> Self {
+        // A full sync at once instead of five seconds later.
+        let options = options.directive("repl-diskless-sync-delay", "0");
+        let mut servers = vec![options.clone().start().await];
+        for _ in 0..replicas {
+            let primary = format!("127.0.0.1 {}", servers[0].port);
+            servers.push(options.clone().directive("replicaof", &primary).start().await);
+        }
+        let count = format!("connected_slaves:{replicas}\r");
+        let online = || async {
+            let info = servers[0].info("replication").await.unwrap();
+            info.contains(&count) && info.matches("state=online").count() == replicas
+        };
+        eventually("the replicas to follow", online).await;
+        let mut sentinels = Vec::new();
+        for _ in 0..3 {
+            sentinels.push(Sentinel::start(&servers[0], &passwords).await);
+        }
+        for sentinel in &sentinels {
+            sentinel.paces(100, 100).await;
+        }
+        for sentinel in &sentinels {
+            eventually("a sentinel to know all others", || sentinel.knows(replicas, 3)).await;
+            // What sentinels do when nobody is in a hurry.
+            sentinel.paces(10_000, 2000).await;
+        }
+        Self { servers, sentinels }
+    }
+
+    /// The hosts of a URL, without scheme and service.
+    pub(crate) fn hosts(&self) -> String {
+        self.sentinels.iter().map(Sentinel::address).collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis-sentinel://{}#{SERVICE}", self.hosts())
+    }
+
+    /// The first primary.
+    pub(crate) fn primary(&self) -> &Server {
+        &self.servers[0]
+    }
+
+    /// Has all replicas have all that was written so far.
+    pub(crate) async fn replicated(&self) {
+        let offset = |info: &str, name: &str| {
+            info.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok()).unwrap()
+        };
+        let info = self.primary().info("replication").await.unwrap();
+        let written = offset(&info, "master_repl_offset:");
+        for replica in &self.servers[1..] {
+            let caught_up =
+                || async { offset(&replica.info("replication").await.unwrap(), "slave_repl_offset:") >= written };
+            eventually("a replica to catch up", caught_up).await;
+        }
+    }
+
+    /// Makes the first primary fail, and returns its successor when that one is there.
+    pub(crate) async fn fall(&self, fall: Fall) -> &Server {
+        match fall {
+            Fall::Killed => self.primary().kill(),
+            Fall::Frozen => self.primary().freeze(),
+            Fall::Commanded => {
+                let failover = cmd("SENTINEL").arg("FAILOVER").arg(SERVICE).clone();
+                // For its first seconds a sentinel may find no replica that it has heard enough of.
+                let accepted = || async { self.sentinels[0].query::<()>(&failover).await.is_ok() };
+                eventually("the sentinel to agree", accepted).await;
+            }
+        }
+        self.successor().await
+    }
+
+    /// Waits until all sentinels name this server.
+    pub(crate) async fn names(&self, server: &Server) {
+        for sentinel in &self.sentinels {
+            let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE).clone();
+            let named =
+                || async { sentinel.query::<Vec<String>>(&question).await.unwrap().join(":") == server.address() };
+            eventually("a sentinel to name the successor", named).await;
+        }
+    }
+
+    async fn successor(&self) -> &Server {
+        soon("another primary", async {
+            loop {
+                for server in &self.servers[1..] {
+                    if server.is_primary().await {
+                        return server;
+                    }
+                }
+            }
+        })
+        .await
+    }
+}
+
+impl Server {
+    /// What the server itself says of its role.
+    pub(crate) async fn is_primary(&self) -> bool {
+        self.info("replication").await.is_some_and(|info| info.contains("role:master\r"))
+    }
+}
+
+/// What takes itself for a sentinel and names one address for ever: one that has not heard of failovers. Ends with the
+/// process; it is only a port.
+pub(crate) async fn behind(names: &Server, epoch: u64) -> String {
+    let port = names.port.to_string();
+    let master =
+        format!("*4\r\n$4\r\nname\r\n$1\r\nx\r\n$12\r\nconfig-epoch\r\n${}\r\n{epoch}\r\n", epoch.to_string().len());
+    let answer = format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n{master}", port.len());
+    let listener = on_backstage(TcpListener::bind("127.0.0.1:0")).await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    backstage().spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let answer = answer.clone();
+            backstage().spawn(async move {
+                let mut buffer = [0; 4096];
+                while let Ok(length @ 1..) = client.read(&mut buffer).await {
+                    // Both questions come in one packet, and nothing else does.
+                    assert!(String::from_utf8_lossy(&buffer[..length]).contains("GET-MASTER-ADDR"));
+                    client.write_all(answer.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
