@@ -16,11 +16,10 @@ use std::time::Duration;
 
 use self::connection::Connections;
 pub(crate) use self::dial::Target;
-use self::scripts::{Lua, RELEASE, RENEW};
+use self::scripts::{Lua, RAISE, RELEASE, RENEW};
 pub(crate) use self::sentinel::Service;
 use super::{
-    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
-    Route, Turn,
+    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
 };
 use crate::FencingToken;
 use crate::clock::Time;
@@ -56,7 +55,21 @@ impl RedisBackend {
         Ok(())
     }
 
-    async fn acquire(
+    /// Whether there is a connection for the running runtime.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.connections.is_ready()
+    }
+
+    /// Has a connection made for the running runtime, with nobody to wait for it.
+    pub(crate) fn begin_to_connect(&self) {
+        self.connections.begin();
+    }
+
+    pub(crate) async fn connect_within(&self, timeout: Duration) -> Result<(), BackendError> {
+        self.connections.get(timeout).await.map(drop)
+    }
+
+    pub(crate) async fn acquire(
         &self,
         entry: Entry<'_>,
         attempt: Attempt,
@@ -76,7 +89,7 @@ impl RedisBackend {
         live.wait(entry).await
     }
 
-    async fn acquire_all(
+    pub(crate) async fn acquire_all(
         &self,
         entries: &[Entry<'_>],
         route: &mut Option<Arc<dyn Route>>,
@@ -86,17 +99,16 @@ impl RedisBackend {
         live.acquire_all(entries).await
     }
 
-    /// Raises the last fencing token of a lock to one that another server has minted.
-    pub(crate) async fn raise_fence(&self, entry: Entry<'_>, token: FencingToken) -> Result<(), BackendError> {
-        let entry = entry.with_fencing(Fencing::new(1, token.get()));
-        self.connections.get(self.connect_timeout).await?.raise_fence(entry).await
+    /// Raises the last fencing tokens of locks to those that the entries are to be above.
+    pub(crate) async fn raise_fences(&self, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
+        self.call_all(&RAISE, entries).await
     }
 
-    async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
+    pub(crate) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
         self.connections.get(self.connect_timeout).await?.mint(entries).await
     }
 
-    async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+    pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
         let live = self.connections.get(entry.timeout).await?;
         match live.release(entry.since(begin)).await {

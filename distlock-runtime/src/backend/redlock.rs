@@ -1,268 +1,254 @@
 //! Locks on several independent Redis servers: a lock is held where a majority of them has granted it, in time.
 //!
-//! The algorithm is that of <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>. What a node leaves
-//! unanswered is freed in the background: see [`debts`].
+//! The algorithm is that of <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>. All servers are
+//! asked at once, and the majority's answer is the answer. What an attempt that failed has set is freed at once, and by the
+//! watchdog where a server does not answer.
 
-mod debts;
+mod ask;
+mod asked;
+mod node;
 mod quorum;
+mod round;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::task::JoinSet;
-
-use self::debts::{Debts, free_later};
+use self::asked::{Asked, Sweep};
+use self::node::Node;
 use self::quorum::{Attempts, Count, Verdict};
+use self::round::{Answer, Round};
 use super::redis::RedisBackend;
-use super::{Acquired, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Released, Renewed, Route, Turn};
+use super::{Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route, Turn};
 use crate::FencingToken;
 
 /// Locks on several independent Redis servers.
 pub(crate) struct RedlockBackend {
-    nodes: Vec<Arc<RedisBackend>>,
-    debts: Arc<Debts>,
-}
-
-/// An entry that outlives the call that asks for it: a node may answer after a majority has.
-#[derive(Clone, Debug)]
-struct Owned {
-    key: String,
-    value: String,
-    ttl: Duration,
-    timeout: Duration,
-    fencing: Option<Fencing>,
-}
-
-impl Owned {
-    /// With the time that one node has for its answer, which is far below the ttl: one that is frozen must not take up
-    /// what is left of a lease.
-    fn new(entry: &Entry<'_>) -> Owned {
-        let timeout = entry.timeout.min((entry.ttl / 10).max(Duration::from_millis(50)));
-        let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
-        Owned { key, value, ttl: entry.ttl, timeout, fencing: entry.fencing }
-    }
-
-    fn entry(&self) -> Entry<'_> {
-        Entry { fencing: self.fencing, ..Entry::new(&self.key, &self.value, self.ttl, self.timeout) }
-    }
+    nodes: Arc<[Arc<Node>]>,
 }
 
 impl fmt::Debug for RedlockBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Redlock over ")?;
-        f.debug_list().entries(&self.nodes).finish()
+        f.debug_list().entries(self.nodes.iter()).finish()
     }
 }
 
 impl RedlockBackend {
+    /// The most servers that there may be: each has a bit in [`Traces`](crate::traces::Traces).
+    pub(crate) const MOST: usize = 64;
+
     pub(crate) fn new(nodes: Vec<RedisBackend>) -> RedlockBackend {
-        RedlockBackend { nodes: nodes.into_iter().map(Arc::new).collect(), debts: Arc::default() }
+        RedlockBackend { nodes: nodes.into_iter().map(|redis| Arc::new(Node::new(redis))).collect() }
     }
 
     fn count(&self) -> Count {
         Count::new(self.nodes.len())
     }
 
-    /// Asks all nodes at once, each for no longer than its time. To stop listening misses nothing but the answers: the
-    /// questions go on.
-    fn ask<T, F>(&self, time: Duration, ask: impl Fn(Arc<RedisBackend>) -> F) -> mpsc::UnboundedReceiver<Answer<T>>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
-    {
-        let (answers, receiver) = mpsc::unbounded_channel();
-        for (node, backend) in self.nodes.iter().enumerate() {
-            let (asked, answers) = (ask(backend.clone()), answers.clone());
-            tokio::spawn(async move {
-                let answer = tokio::time::timeout(time, asked).await.ok();
-                // Nobody may be listening any more.
-                let _ = answers.send(Answer { node, answer });
-            });
-        }
-        receiver
-    }
-
     async fn acquire(&self, entry: Entry<'_>, attempt: Attempt) -> Result<Acquired, BackendError> {
-        let owned = Arc::new(Owned::new(&entry));
-        let asked = owned.clone();
-        let mut answers = self.ask(owned.timeout, move |node| {
-            let owned = asked.clone();
-            async move { node.acquire(owned.entry(), attempt, &mut None).await }
-        });
+        let asked = Asked::all(&[entry]);
         let mut attempts = Attempts::new(self.count());
-        while let Some(Answer { node, answer }) = answers.recv().await {
-            let mut answer = answer.unwrap_or_else(|| Err(late()));
-            if self.debts.owes(node, &owned.value) {
-                // A release of ours is on its way there: what was granted may be gone in a moment.
-                answer = Err(BackendError::unanswered("what an earlier try has left there is still being freed"));
-            }
-            match attempts.add(node, answer) {
-                Verdict::Open => {}
-                Verdict::Yes => match self.raise(&owned, attempts.highest).await {
-                    Ok(()) => return Ok(Acquired::Granted(attempts.highest)),
-                    Err(error) => {
-                        self.give_back(&owned, &attempts).await;
-                        return Err(error);
-                    }
-                },
-                Verdict::No => break,
+        let ask = |place, node| ask::acquire(place, node, asked.clone(), attempt);
+        let mut round = Round::begin(&self.nodes, |_| true, ask);
+        while attempts.verdict() == Verdict::Open {
+            match round.next().await {
+                Some((node, answer)) => attempts.add(node, answer),
+                None if attempts.wants_more() && round.ask_spare() => {}
+                None => break,
             }
         }
-        self.give_back(&owned, &attempts).await;
-        attempts.refusal(&self.nodes)
+        self.settle(&asked, attempts, round).await
     }
 
-    /// Frees what an attempt that failed has set or may have set. Until that is done, the nodes are in debt: a grant for
-    /// the same value would be freed with it. For those that did grant it, this waits a little, so that the next attempt
-    /// can have them again.
-    async fn give_back(&self, owned: &Arc<Owned>, attempts: &Attempts) {
-        let mut granted = JoinSet::new();
-        for (node, backend) in self.nodes.iter().enumerate().filter(|(node, _)| attempts.may_stand(*node)) {
-            let debt = self.debts.begin(node, &owned.value);
-            let (backend, owned) = (backend.clone(), owned.clone());
-            let freeing = async move {
-                free_later(backend, owned).await;
-                drop(debt);
-            };
-            if attempts.stands(node) {
-                granted.spawn(freeing);
-            } else {
-                tokio::spawn(freeing);
+    /// Takes all entries on a majority of the servers, each of which takes all or none.
+    async fn acquire_all(&self, entries: &[Entry<'_>]) -> Result<AcquiredAll, BackendError> {
+        let asked = Asked::all(entries);
+        let (mut attempts, mut index) = (Attempts::new(self.count()), 0);
+        let mut round = Round::begin(&self.nodes, |_| true, |place, node| ask::acquire_all(place, node, asked.clone()));
+        while attempts.verdict() == Verdict::Open {
+            match round.next().await {
+                Some((node, (refused, answer))) => {
+                    index = index.max(refused);
+                    attempts.add(node, answer);
+                }
+                None if attempts.wants_more() && round.ask_spare() => {}
+                None => break,
             }
         }
-        let all = async { while granted.join_next().await.is_some() {} };
-        if tokio::time::timeout(owned.timeout, all).await.is_err() {
-            granted.detach_all();
+        match self.settle(&asked, attempts, round).await {
+            Ok(Acquired::Granted(token)) => Ok(AcquiredAll::Granted(token)),
+            Ok(Acquired::Held { value, remaining }) => Ok(AcquiredAll::Held { index, value, remaining }),
+            Err(error) if error.is_foreign() => Ok(AcquiredAll::Foreign { index, found: error.to_string() }),
+            Err(error) => Err(error),
         }
     }
 
-    /// Has a majority hear of the highest of the tokens that the nodes have minted: any later majority has one node in common
-    /// with that.
-    async fn raise(&self, owned: &Arc<Owned>, highest: Option<FencingToken>) -> Result<(), BackendError> {
+    /// Takes an attempt for what it is. Whatever one that failed has set or may have set is freed: by releases that are sent
+    /// before this returns, and by the watchdog where they don't arrive.
+    async fn settle<A, T>(
+        &self,
+        asked: &Arc<[Asked]>,
+        mut attempts: Attempts,
+        round: Round<A, T>,
+    ) -> Result<Acquired, BackendError>
+    where
+        A: Fn(usize, Arc<Node>) -> Answer<T>,
+        T: Send + 'static,
+    {
+        let outcome = if attempts.verdict() == Verdict::Yes {
+            self.raise(asked, attempts.highest).await.map(|()| Acquired::Granted(attempts.highest))
+        } else {
+            round.spared().iter().for_each(|node| attempts.spare(*node));
+            attempts.refusal(&self.nodes)
+        };
+        if let Ok(Acquired::Granted(_)) = outcome {
+            round.leave(());
+        } else {
+            self.give_back(asked).await;
+            round.leave(Sweep::of(asked));
+        }
+        outcome
+    }
+
+    /// Sends releases, behind those requests of an attempt that have had no answer.
+    async fn give_back(&self, asked: &Arc<[Asked]>) {
+        let sweep = Sweep::of(asked);
+        let is_ready = |place: usize| self.nodes.get(place).is_some_and(|node| node.redis.is_ready());
+        let may_stand = |place: usize| may_stand(asked, place) && is_ready(place);
+        let ask = |place, node| ask::release_all(place, node, asked.clone());
+        let mut round = Round::with_all(&self.nodes, may_stand, ask);
+        round.send().await;
+        round.leave(sweep);
+    }
+
+    /// Has a majority hear of the highest of the tokens that the servers have minted: any later majority has one server in
+    /// common with that.
+    async fn raise(&self, asked: &Arc<[Asked]>, highest: Option<FencingToken>) -> Result<(), BackendError> {
         let Some(highest) = highest else { return Ok(()) };
-        let raised = owned.clone();
-        let mut answers = self.ask(owned.timeout, move |node| {
-            let owned = raised.clone();
-            async move { node.raise_fence(owned.entry(), highest).await.map(|()| true) }
-        });
         let mut count = self.count();
-        while let Some(Answer { node, answer }) = answers.recv().await {
-            match count.add(node, answer.unwrap_or_else(|| Err(late()))) {
-                Verdict::Open => {}
-                Verdict::Yes => return Ok(()),
-                Verdict::No => break,
+        let mut round = Round::begin(&self.nodes, |_| true, |_, node| ask::raise(node, asked.clone(), highest));
+        while count.verdict() == Verdict::Open {
+            match round.next().await {
+                Some((node, answer)) => count.add(node, answer.map(|()| true)),
+                None if round.ask_spare() => {}
+                None => break,
             }
         }
-        Err(count.unanswered(&self.nodes))
+        round.leave(());
+        if count.verdict() == Verdict::Yes { Ok(()) } else { Err(count.unanswered(&self.nodes).nothing_done()) }
     }
 
-    /// Mints on all nodes, and has a majority hear of the highest.
+    /// Mints on all servers, and has a majority hear of the highest.
     async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
-        let owned: Arc<Vec<Owned>> = Arc::new(entries.iter().map(Owned::new).collect());
-        let Some(time) = owned.iter().map(|owned| owned.timeout).min() else { return Ok(None) };
-        let mut answers = self.ask(time, |node| {
-            let owned = owned.clone();
-            async move { node.mint(&owned.iter().map(Owned::entry).collect::<Vec<_>>()).await }
-        });
+        let asked = Asked::all(entries);
         let (mut count, mut highest) = (self.count(), None);
-        while let Some(Answer { node, answer }) = answers.recv().await {
-            let answer = answer.unwrap_or_else(|| Err(late()));
-            highest = highest.max(answer.as_ref().ok().copied().flatten());
-            match count.add(node, answer.map(|token| token.is_some())) {
-                Verdict::Open => {}
-                Verdict::Yes | Verdict::No => break,
+        let mut round = Round::begin(&self.nodes, |_| true, |_, node| ask::mint(node, asked.clone()));
+        while !count.is_decided() {
+            match round.next().await {
+                Some((node, answer)) => {
+                    highest = highest.max(answer.as_ref().ok().copied().flatten());
+                    count.add(node, answer.map(|token| token.is_some()));
+                }
+                None if round.ask_spare() => {}
+                None => break,
             }
         }
+        round.leave(());
         if !count.outcome(&self.nodes)? {
             return Ok(None);
         }
-        for owned in owned.iter() {
-            self.raise(&Arc::new(owned.clone()), highest).await?;
-        }
-        Ok(highest)
+        self.raise(&asked, highest).await.map(|()| highest)
     }
 
-    /// Has all nodes say yes or no to each entry, and answers as soon as it is known for all what the majority says.
-    async fn decide<F>(
-        &self,
-        entries: &[Entry<'_>],
-        ask: impl Fn(Arc<RedisBackend>, Arc<Vec<Owned>>) -> F,
-    ) -> Vec<Result<bool, BackendError>>
-    where
-        F: Future<Output = Vec<Result<bool, BackendError>>> + Send + 'static,
-    {
-        let owned: Arc<Vec<Owned>> = Arc::new(entries.iter().map(Owned::new).collect());
-        let time = owned.iter().map(|owned| owned.timeout).min().unwrap_or_default();
-        let mut answers = self.ask(time, |node| ask(node, owned.clone()));
-        let mut counts: Vec<Count> = entries.iter().map(|_| self.count()).collect();
-        while let Some(Answer { node, answer }) = answers.recv().await {
-            let mut answer = answer.unwrap_or_default().into_iter();
-            for count in &mut counts {
-                count.add(node, answer.next().unwrap_or_else(|| Err(late())));
-            }
-            if counts.iter().all(Count::is_decided) {
-                break;
+    /// Frees an entry wherever it may stand. Returns as soon as a majority has answered.
+    async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+        let asked = Asked::all(&[entry]);
+        let (mut sweep, mut count) = (Sweep::of(&asked), self.count());
+        for place in (0..self.nodes.len()).filter(|place| !may_stand(&asked, *place)) {
+            count.add(place, Ok(false));
+        }
+        let ask = |place, node| ask::release(place, node, asked.clone());
+        let mut round = Round::begin(&self.nodes, |place| may_stand(&asked, place), ask);
+        while !count.is_decided() {
+            match round.next().await {
+                Some((node, answer)) => count.add(node, answer.map(|released| released == Released::Freed)),
+                None if round.ask_spare() => {}
+                None => break,
             }
         }
-        counts.into_iter().map(|count| count.outcome(&self.nodes)).collect()
+        let freed = count.outcome(&self.nodes).inspect_err(|_| sweep.forget());
+        round.leave(sweep);
+        freed.map(|freed| if freed { Released::Freed } else { Released::NotHeld })
     }
 
+    /// Frees entries wherever they may stand, and waits for all servers: where one has not answered, there is no answer.
     async fn release_all(&self, entries: &[Entry<'_>]) -> Vec<Result<Released, BackendError>> {
-        let freed = self.decide(entries, |node, owned| async move {
-            let entries: Vec<Entry<'_>> = owned.iter().map(Owned::entry).collect();
-            let mut answers = Vec::with_capacity(entries.len());
-            for (released, owned) in node.release_all(&entries).await.into_iter().zip(owned.iter()) {
-                if released.is_err() {
-                    tokio::spawn(free_later(node.clone(), Arc::new(owned.clone())));
+        let asked = Asked::all(entries);
+        let ask = |place, node| ask::release_all(place, node, asked.clone());
+        let mut round = Round::with_all(&self.nodes, |place| may_stand(&asked, place), ask);
+        let mut outcomes: Vec<_> = entries.iter().map(|_| Ok(Released::NotHeld)).collect();
+        while let Some((_, answers)) = round.next().await {
+            for (outcome, answer) in outcomes.iter_mut().zip(answers) {
+                match answer {
+                    Some(Ok(Released::Freed)) if outcome.is_ok() => *outcome = Ok(Released::Freed),
+                    Some(Err(error)) => *outcome = Err(error),
+                    Some(Ok(_)) | None => {}
                 }
-                answers.push(released.map(|released| released == Released::Freed));
             }
-            answers
-        });
-        let answer = |freed| if freed { Released::Freed } else { Released::NotHeld };
-        freed.await.into_iter().map(|freed| freed.map(answer)).collect()
+        }
+        // What may still come to stand somewhere has to be looked for again.
+        let whole = |(outcome, asked): (Result<_, _>, &Asked)| {
+            outcome.map(|released| if asked.is_free() { released } else { Released::NotHeld })
+        };
+        outcomes.into_iter().zip(asked.iter()).map(whole).collect()
     }
 
     async fn renew(&self, entries: &[Entry<'_>]) -> Vec<Result<Renewed, BackendError>> {
-        let extended = self.decide(entries, |node, owned| async move {
-            let entries: Vec<Entry<'_>> = owned.iter().map(Owned::entry).collect();
-            let renewed = node.renew(&entries).await.into_iter();
-            renewed.map(|renewed| renewed.map(|renewed| renewed == Renewed::Extended)).collect()
-        });
-        let answer = |extended| if extended { Renewed::Extended } else { Renewed::NotHeld };
-        extended.await.into_iter().map(|extended| extended.map(answer)).collect()
+        let asked = Asked::all(entries);
+        let mut counts: Vec<Count> = entries.iter().map(|_| self.count()).collect();
+        let mut add = |node: usize, answers: Vec<Result<Renewed, BackendError>>| {
+            for (count, answer) in counts.iter_mut().zip(answers) {
+                count.add(node, answer.map(|renewed| renewed == Renewed::Extended));
+            }
+            counts.iter().all(Count::is_decided)
+        };
+        for place in (0..self.nodes.len()).filter(|place| !may_stand(&asked, *place)) {
+            add(place, entries.iter().map(|_| Ok(Renewed::NotHeld)).collect());
+        }
+        let ask = |place, node| ask::renew(place, node, asked.clone());
+        let mut round = Round::with_all(&self.nodes, |place| may_stand(&asked, place), ask);
+        while let Some((node, answers)) = round.next().await {
+            if add(node, answers) {
+                break;
+            }
+        }
+        round.leave(());
+        let renewed = |extended| if extended { Renewed::Extended } else { Renewed::NotHeld };
+        counts.into_iter().map(|count| count.outcome(&self.nodes).map(renewed)).collect()
     }
 
-    /// Connects to all nodes. A majority suffices: the others join when they come back.
+    /// Connects to all servers. A majority suffices: the others join when they come back.
     async fn connect(&self) -> Result<(), BackendError> {
-        let mut answers = self.ask(Duration::MAX, |node| async move { node.prepare().await.map(|()| true) });
+        let mut round = Round::with_all(&self.nodes, |_| true, |_, node| ask::prepare(node));
         let mut count = self.count();
-        while let Some(Answer { node, answer }) = answers.recv().await {
-            count.add(node, answer.unwrap_or_else(|| Err(late())));
+        while let Some((node, answer)) = round.next().await {
+            count.add(node, answer.map(|()| true));
         }
-        match count.verdict() {
-            Verdict::Yes => Ok(()),
-            Verdict::Open | Verdict::No => Err(count.unanswered(&self.nodes).nothing_done()),
-        }
+        if count.verdict() == Verdict::Yes { Ok(()) } else { Err(count.unanswered(&self.nodes).nothing_done()) }
     }
 }
 
-/// What a node said, or nothing if its time was over.
-struct Answer<T> {
-    node: usize,
-    answer: Option<T>,
-}
-
-fn late() -> BackendError {
-    BackendError::unanswered("it did not answer in time")
+fn may_stand(asked: &[Asked], place: usize) -> bool {
+    asked.iter().any(|asked| asked.may_stand(place))
 }
 
 impl Backend for RedlockBackend {
     fn prepare(&self) -> BoxFuture<'_, Result<(), BackendError>> {
         Box::pin(self.connect())
+    }
+
+    fn reuses_values(&self) -> bool {
+        false
     }
 
     fn acquire<'a>(
@@ -280,12 +266,20 @@ impl Backend for RedlockBackend {
         _route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Turn, BackendError>> {
         Box::pin(async move {
-            Ok(match self.acquire(entry, Attempt::Repeated).await? {
+            Ok(match self.acquire(entry, Attempt::First).await? {
+                // Nobody can tell whether others wait elsewhere.
                 Acquired::Granted(fencing_token) => Turn::Come { fencing_token, others: true },
-                // Nobody is the first, so that the tries of all are spread.
                 Acquired::Held { value, remaining } => Turn::Waits { value, remaining, first: false },
             })
         })
+    }
+
+    fn acquire_all<'a>(
+        &'a self,
+        entries: &'a [Entry<'a>],
+        _route: &'a mut Option<Arc<dyn Route>>,
+    ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
+        Box::pin(self.acquire_all(entries))
     }
 
     fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
@@ -293,10 +287,7 @@ impl Backend for RedlockBackend {
     }
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
-        Box::pin(async move {
-            let mut released = self.release_all(&[entry]).await;
-            released.pop().unwrap_or_else(|| Err(late()))
-        })
+        Box::pin(self.release(entry))
     }
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {

@@ -53,6 +53,9 @@ fn check_number(servers: usize) -> Result<(), LockError> {
         );
         return Err(invalid("redlock", reason));
     }
+    if servers > RedlockBackend::MOST {
+        return Err(invalid("redlock", format!("at most {} servers are possible", RedlockBackend::MOST)));
+    }
     if servers.is_multiple_of(2) {
         warn!(target: "distlock", servers, "an even number of servers survives no more losses than one less would");
     }

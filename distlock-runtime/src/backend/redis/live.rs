@@ -7,7 +7,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 
 use super::errors::{explain, is_demoted, is_noscript, spoils_connection};
-use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RAISE, RELEASE, Source, WAIT};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
@@ -134,10 +134,6 @@ impl Live {
             },
             other => Err(self.unexpected(&other)),
         }
-    }
-
-    pub(super) async fn raise_fence(&self, entry: Entry<'_>) -> Result<(), BackendError> {
-        self.call(&RAISE, entry).await.map(drop)
     }
 
     pub(super) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {

@@ -32,13 +32,17 @@ impl Count {
         self.nodes / 2 + 1
     }
 
-    pub(super) fn add(&mut self, node: usize, answer: Result<bool, BackendError>) -> Verdict {
+    pub(super) fn add(&mut self, node: usize, answer: Result<bool, BackendError>) {
         match answer {
             Ok(true) => self.yes += 1,
             Ok(false) => self.no += 1,
             Err(error) => self.failed.push((node, error)),
         }
-        self.verdict()
+    }
+
+    /// A server that was not asked, since it is known to be away.
+    pub(super) fn spare(&mut self, node: usize) {
+        self.failed.push((node, BackendError::passing("it is not connected or has not answered lately")));
     }
 
     pub(super) fn verdict(&self) -> Verdict {
@@ -82,9 +86,6 @@ impl Count {
 pub(super) struct Attempts {
     count: Count,
     pub(super) highest: Option<FencingToken>,
-    /// On which nodes the entry stands, and on which it certainly does not.
-    granted: Vec<usize>,
-    refused: Vec<usize>,
     /// Who holds the lock on one of the nodes, and for how long at least.
     held: Option<(String, Duration)>,
     foreign: Option<BackendError>,
@@ -92,14 +93,13 @@ pub(super) struct Attempts {
 
 impl Attempts {
     pub(super) fn new(count: Count) -> Attempts {
-        Attempts { count, highest: None, granted: Vec::new(), refused: Vec::new(), held: None, foreign: None }
+        Attempts { count, highest: None, held: None, foreign: None }
     }
 
-    pub(super) fn add(&mut self, node: usize, answer: Result<Acquired, BackendError>) -> Verdict {
+    pub(super) fn add(&mut self, node: usize, answer: Result<Acquired, BackendError>) {
         let answer = match answer {
             Ok(Acquired::Granted(token)) => {
                 self.highest = self.highest.max(token);
-                self.granted.push(node);
                 Ok(true)
             }
             Ok(Acquired::Held { value, remaining }) => {
@@ -107,32 +107,30 @@ impl Attempts {
                 if self.held.as_ref().is_none_or(|(_, known)| remaining < *known) {
                     self.held = Some((value, remaining));
                 }
-                self.refused.push(node);
                 Ok(false)
             }
             Err(error) if error.is_foreign() => {
                 self.foreign = Some(error);
-                self.refused.push(node);
                 Ok(false)
             }
-            Err(error) => {
-                if !error.is_unanswered() {
-                    self.refused.push(node);
-                }
-                Err(error)
-            }
+            Err(error) => Err(error),
         };
-        self.count.add(node, answer)
+        self.count.add(node, answer);
     }
 
-    /// Whether the entry stands on this node.
-    pub(super) fn stands(&self, node: usize) -> bool {
-        self.granted.contains(&node)
+    /// Whether servers that would take their time could still make a majority. Not where somebody else has a vote: then it
+    /// is better to give back soon what was granted.
+    pub(super) fn wants_more(&self) -> bool {
+        self.count.verdict() == Verdict::Open && self.count.no == 0
     }
 
-    /// Whether it stands there or may come to stand there.
-    pub(super) fn may_stand(&self, node: usize) -> bool {
-        !self.refused.contains(&node)
+    pub(super) fn verdict(&self) -> Verdict {
+        self.count.verdict()
+    }
+
+    /// This one was not asked.
+    pub(super) fn spare(&mut self, node: usize) {
+        self.count.spare(node);
     }
 
     /// Why the lock was not granted: it is held, unless too many nodes failed for anybody to hold it.
@@ -143,7 +141,7 @@ impl Attempts {
         let failed_too_many = self.count.failed.len() > self.count.nodes - self.count.quorum();
         match self.held {
             Some((value, remaining)) if !failed_too_many => Ok(Acquired::Held { value, remaining }),
-            // All that may have been set is freed, so nothing is left for the caller to undo.
+            // What may have been set is being freed, so nothing is left for the caller to undo.
             _ => Err(self.count.unanswered(nodes).nothing_done()),
         }
     }
