@@ -128,7 +128,8 @@ impl<'a> Claim<'a> {
         self.sent = sent;
         let answer = ask.send(self.core, &self.hold, &mut route.route).await;
         self.in_flight = false;
-        self.queued |= matches!((ask, &answer), (Ask::Wait { .. }, Ok(Turn::Waits { .. })));
+        let waits = matches!((ask, &answer), (Ask::Wait { .. }, Ok(Turn::Waits { .. })));
+        self.queued |= waits && self.core.backend().reuses_values();
         match answer {
             Ok(Turn::Come { fencing_token, others }) => {
                 let granted = self.core.accept(&self.hold, sent, fencing_token);

@@ -39,6 +39,7 @@ mod odd_runtimes;
 mod passing_faults;
 mod reconnecting;
 mod redlock;
+mod redlock_faults;
 mod releasing;
 mod runtimes;
 mod sentinel;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::{Backoff, FencingToken, LockError, LockManager};
+use distlock::{Backoff, FencingToken, LockError, LockManager, conformance};
 
 use crate::calls::{Failure, brisk, redis_key};
 use crate::harness::eventually::{eventually, soon};
@@ -168,6 +168,156 @@ async fn fencing_tokens_rise_over_any_two_majorities() {
     // Another manager, which has seen no token, and a majority without that server.
     let third = token(&over(&servers).await).await;
     assert!(first < second && second < third, "{first}, {second}, {third}");
+}
+
+/// Another manager each time, which has seen no token, and another majority, of which a minority has forgotten all.
+#[tokio::test]
+async fn fencing_tokens_rise_whichever_servers_are_away() {
+    let servers = five().await;
+    let mut last = FencingToken::MIN;
+    for (one, two) in [(0, 1), (2, 3), (4, 0), (1, 2), (3, 4), (0, 2)] {
+        let away = [&servers[one], &servers[two]];
+        for server in away {
+            server.freeze();
+        }
+        let builder = LockManager::builder().redlock(servers.iter().map(Server::url));
+        let manager = builder.connect_timeout(Duration::from_millis(300)).build().await.unwrap();
+        for wait in [false, true] {
+            let request = manager.lock("k").fencing_token(true);
+            let request = if wait { request.wait(LONG) } else { request.retry(1_000).backoff(brisk()) };
+            let guard = request.acquire().await.unwrap();
+            let token = guard.lease().fencing_token().unwrap();
+            assert!(token > last, "{token} after {last}, without {one} and {two}");
+            last = token;
+            guard.release().await.unwrap();
+        }
+        for server in away {
+            server.thaw();
+            server.query::<()>(&redis::cmd("FLUSHALL")).await.unwrap();
+        }
+    }
+}
+
+/// A tenure has more tokens than the one that is handed out first, and none of them is minted again elsewhere.
+#[tokio::test]
+async fn tokens_of_a_tenure_are_known_to_a_majority() {
+    let servers = five().await;
+    let ahead = "8000000000000000";
+    let fence = format!("{}:fence", redis_key("k"));
+    for server in &servers {
+        server.set_for(&fence, ahead, LONG).await;
+    }
+    let manager = over(&servers).await;
+    let guard = manager.lock("k").fencing_token(true).wait(LONG).acquire().await.unwrap();
+    let first = guard.lease().fencing_token().unwrap().get();
+    guard.release().await.unwrap();
+    let mut knowing = 0;
+    for server in &servers {
+        let last: u64 = server.get(&fence).await.unwrap().parse().unwrap();
+        knowing += usize::from(last >= first + 15);
+    }
+    assert!(knowing >= 3, "{knowing}");
+}
+
+#[tokio::test]
+async fn several_locks_are_all_or_none_and_have_one_token() {
+    let servers = five().await;
+    let (manager, another) = (over(&servers).await, over(&servers).await);
+    let held = another.lock("b").acquire().await.unwrap();
+    let error = manager.lock_all(["a", "b"]).retry(1).backoff(brisk()).acquire().await.unwrap_err();
+    assert!(error.is_busy() && error.to_string().contains("`b`"), "{error}");
+    eventually("nothing of `a` to be left", || async { standing(&servers, "a").await == 0 }).await;
+    let second = tokio::spawn({
+        let request = manager.lock_all(["a", "b"]).fencing_token(true).retry(1_000).backoff(brisk());
+        request.acquire()
+    });
+    held.release().await.unwrap();
+    let guard = soon("both", second).await.unwrap().unwrap();
+    let first = guard.lease().fencing_token().unwrap();
+    assert_eq!(guard.lease().keys().collect::<Vec<_>>(), ["a", "b"]);
+    guard.release().await.unwrap();
+    let guard = another.lock_all(["b", "c"]).fencing_token(true).wait(LONG).acquire().await.unwrap();
+    assert!(guard.lease().fencing_token().unwrap() > first);
+    guard.lease().ensure_held().unwrap();
+    guard.release().await.unwrap();
+    let held = standing(&servers, "a").await + standing(&servers, "b").await + standing(&servers, "c").await;
+    assert!(held <= 2 * 3, "no majority is left: {held}");
+    for key in ["a", "b", "c"] {
+        eventually("nothing to be left", || async { standing(&servers, key).await == 0 }).await;
+    }
+}
+
+#[tokio::test]
+async fn nested_calls_pass_and_take_further_keys() {
+    let servers = five().await;
+    let manager = over(&servers).await;
+    let inner = manager.clone();
+    let body = async move {
+        let token = inner.lock("a").fencing_token(true).run(async { Ok::<_, Failure>(1) }).await?;
+        let both = inner.lock_all(["a", "b"]).fencing_token(true).run(async { Ok::<_, Failure>(1) }).await?;
+        Ok::<_, Failure>(token + both)
+    };
+    assert_eq!(manager.lock("a").run(body).await.unwrap(), 2);
+    for key in ["a", "b"] {
+        eventually("nothing to be left", || async { standing(&servers, key).await == 0 }).await;
+    }
+}
+
+#[tokio::test]
+async fn the_rules_of_backends_hold() {
+    let servers = five().await;
+    conformance::check(over(&servers).await.backend()).await;
+}
+
+#[tokio::test]
+async fn an_even_number_of_servers_works() {
+    let servers = five().await;
+    let manager = over(&servers[..4]).await;
+    servers[0].kill();
+    // Three of four are a majority; two are not.
+    manager.lock("k").retry(1_000).backoff(brisk()).acquire().await.unwrap().release().await.unwrap();
+    servers[1].kill();
+    let error = manager.lock("k").acquire().await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("of 4 servers 3 are needed"), "{error}");
+}
+
+#[tokio::test]
+async fn no_text_has_a_password_in_it() {
+    let options = Server::options().user("locker on >geheim resetkeys ~lock:* +@all");
+    let mut servers = Vec::new();
+    for _ in 0..3 {
+        servers.push(options.clone().start().await);
+    }
+    let hosts: Vec<String> = servers.iter().map(Server::address).collect();
+    let urls = hosts.iter().map(|host| format!("redis://locker:geheim@{host}"));
+    let builder = LockManager::builder().redlock(urls).connect_timeout(Duration::from_millis(300));
+    let mut texts = vec![format!("{builder:?}")];
+    let manager = builder.build().await.unwrap();
+    texts.push(format!("{manager:?} {:?}", manager.backend()));
+    manager.lock("k").acquire().await.unwrap().release().await.unwrap();
+    servers.iter().for_each(Server::kill);
+    let error = manager.lock("k").acquire().await.unwrap_err();
+    texts.extend([error.to_string(), format!("{error:?}")]);
+    let list = hosts.join(",");
+    for url in [
+        format!("redlock://locker:geheim@{list}"),
+        format!("redlock://locker:geheim@{list}/x"),
+        format!("redlock://locker:geheim@{},{}", hosts[0], hosts[0]),
+        format!("redlock://locker:geheim@{}", hosts[0]),
+        format!("redlock://locker:ge/geheim@{list}"),
+        format!("redlock://locker:ge?geheim@{list}"),
+        format!("redlock://locker:ge,geheim@{list}"),
+        format!("redlock://locker:ge@geheim@{list}"),
+        format!("redlock://locker:ge#geheim@{list}"),
+        format!("redlock://locker:geheim@{},:1,b", hosts[0]),
+    ] {
+        let error = LockManager::builder().url(url).connect_timeout(Duration::from_millis(300)).build().await;
+        let error = error.unwrap_err();
+        texts.extend([error.to_string(), format!("{error:?}")]);
+    }
+    for text in texts {
+        assert!(!text.contains("geheim"), "{text}");
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use self::connection::Connections;
 pub(crate) use self::dial::Target;
-use self::scripts::{Lua, RAISE, RELEASE, RENEW};
+use self::scripts::{FREE, Lua, RAISE, RELEASE, RENEW};
 pub(crate) use self::sentinel::Service;
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
@@ -27,6 +27,8 @@ use crate::clock::Time;
 /// Locks on one Redis server.
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
+    /// What frees a lock.
+    release: &'static Lua,
     connect_timeout: Duration,
     inspected: AtomicBool,
 }
@@ -41,9 +43,15 @@ impl RedisBackend {
     pub(crate) fn new(target: Target, prefix: String, connect_timeout: Duration) -> RedisBackend {
         RedisBackend {
             connections: Arc::new(Connections::new(target, prefix, connect_timeout)),
+            release: &RELEASE,
             connect_timeout,
             inspected: AtomicBool::new(false),
         }
+    }
+
+    /// The same for one of several servers, which keep no lines.
+    pub(crate) fn without_lines(self) -> RedisBackend {
+        RedisBackend { release: &FREE, ..self }
     }
 
     /// Connects and, the first time, looks at the server.
@@ -111,12 +119,12 @@ impl RedisBackend {
     pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
         let live = self.connections.get(entry.timeout).await?;
-        match live.release(entry.since(begin)).await {
+        match live.release(self.release, entry.since(begin)).await {
             // As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the
             // first request was carried out after all, so that it says nothing.
             Err(interrupted) if interrupted.is_interrupted() => {
                 let live = Box::pin(self.connections.get(entry.since(begin).timeout)).await?;
-                let again = Box::pin(live.release(entry.since(begin))).await?;
+                let again = Box::pin(live.release(self.release, entry.since(begin))).await?;
                 if again == Released::Freed { Ok(again) } else { Err(interrupted) }
             }
             answer => answer,
@@ -184,7 +192,7 @@ impl Backend for RedisBackend {
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
         Box::pin(async move {
             let answer = |ours| if ours { Released::Freed } else { Released::NotHeld };
-            self.call_all(&RELEASE, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
+            self.call_all(self.release, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
         })
     }
 }

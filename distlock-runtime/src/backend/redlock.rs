@@ -16,7 +16,7 @@ use std::sync::Arc;
 use self::asked::{Asked, Sweep};
 use self::node::Node;
 use self::quorum::{Attempts, Count, Verdict};
-use self::round::{Answer, Round};
+use self::round::{Ready, Round};
 use super::redis::RedisBackend;
 use super::{Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route, Turn};
 use crate::FencingToken;
@@ -38,7 +38,7 @@ impl RedlockBackend {
     pub(crate) const MOST: usize = 64;
 
     pub(crate) fn new(nodes: Vec<RedisBackend>) -> RedlockBackend {
-        RedlockBackend { nodes: nodes.into_iter().map(|redis| Arc::new(Node::new(redis))).collect() }
+        RedlockBackend { nodes: nodes.into_iter().map(|redis| Arc::new(Node::new(redis.without_lines()))).collect() }
     }
 
     fn count(&self) -> Count {
@@ -48,7 +48,7 @@ impl RedlockBackend {
     async fn acquire(&self, entry: Entry<'_>, attempt: Attempt) -> Result<Acquired, BackendError> {
         let asked = Asked::all(&[entry]);
         let mut attempts = Attempts::new(self.count());
-        let ask = |place, node| ask::acquire(place, node, asked.clone(), attempt);
+        let ask = |place, node, ready| ask::acquire(place, node, asked.clone(), (attempt, ready));
         let mut round = Round::begin(&self.nodes, |_| true, ask);
         while attempts.verdict() == Verdict::Open {
             match round.next().await {
@@ -64,7 +64,11 @@ impl RedlockBackend {
     async fn acquire_all(&self, entries: &[Entry<'_>]) -> Result<AcquiredAll, BackendError> {
         let asked = Asked::all(entries);
         let (mut attempts, mut index) = (Attempts::new(self.count()), 0);
-        let mut round = Round::begin(&self.nodes, |_| true, |place, node| ask::acquire_all(place, node, asked.clone()));
+        let mut round = Round::begin(
+            &self.nodes,
+            |_| true,
+            |place, node, ready| ask::acquire_all(place, node, asked.clone(), ready),
+        );
         while attempts.verdict() == Verdict::Open {
             match round.next().await {
                 Some((node, (refused, answer))) => {
@@ -85,15 +89,15 @@ impl RedlockBackend {
 
     /// Takes an attempt for what it is. Whatever one that failed has set or may have set is freed: by releases that are sent
     /// before this returns, and by the watchdog where they don't arrive.
-    async fn settle<A, T>(
+    async fn settle<A, F>(
         &self,
         asked: &Arc<[Asked]>,
         mut attempts: Attempts,
-        round: Round<A, T>,
+        round: Round<A, F>,
     ) -> Result<Acquired, BackendError>
     where
-        A: Fn(usize, Arc<Node>) -> Answer<T>,
-        T: Send + 'static,
+        A: Fn(usize, Arc<Node>, Ready) -> F,
+        F: Future<Output: Send> + Send + 'static,
     {
         let outcome = if attempts.verdict() == Verdict::Yes {
             self.raise(asked, attempts.highest).await.map(|()| Acquired::Granted(attempts.highest))
@@ -101,9 +105,8 @@ impl RedlockBackend {
             round.spared().iter().for_each(|node| attempts.spare(*node));
             attempts.refusal(&self.nodes)
         };
-        if let Ok(Acquired::Granted(_)) = outcome {
-            round.leave(());
-        } else {
+        // Where it was granted, the answers that are still to come say nothing that the release will not.
+        if !matches!(outcome, Ok(Acquired::Granted(_))) {
             self.give_back(asked).await;
             round.leave(Sweep::of(asked));
         }
@@ -115,7 +118,7 @@ impl RedlockBackend {
         let sweep = Sweep::of(asked);
         let is_ready = |place: usize| self.nodes.get(place).is_some_and(|node| node.redis.is_ready());
         let may_stand = |place: usize| may_stand(asked, place) && is_ready(place);
-        let ask = |place, node| ask::release_all(place, node, asked.clone());
+        let ask = |place, node, _| ask::release_all(place, node, asked.clone());
         let mut round = Round::with_all(&self.nodes, may_stand, ask);
         round.send().await;
         round.leave(sweep);
@@ -126,7 +129,7 @@ impl RedlockBackend {
     async fn raise(&self, asked: &Arc<[Asked]>, highest: Option<FencingToken>) -> Result<(), BackendError> {
         let Some(highest) = highest else { return Ok(()) };
         let mut count = self.count();
-        let mut round = Round::begin(&self.nodes, |_| true, |_, node| ask::raise(node, asked.clone(), highest));
+        let mut round = Round::begin(&self.nodes, |_| true, |_, node, _| ask::raise(node, asked.clone(), highest));
         while count.verdict() == Verdict::Open {
             match round.next().await {
                 Some((node, answer)) => count.add(node, answer.map(|()| true)),
@@ -142,7 +145,7 @@ impl RedlockBackend {
     async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
         let asked = Asked::all(entries);
         let (mut count, mut highest) = (self.count(), None);
-        let mut round = Round::begin(&self.nodes, |_| true, |_, node| ask::mint(node, asked.clone()));
+        let mut round = Round::begin(&self.nodes, |_| true, |_, node, ready| ask::mint(node, asked.clone(), ready));
         while !count.is_decided() {
             match round.next().await {
                 Some((node, answer)) => {
@@ -167,7 +170,7 @@ impl RedlockBackend {
         for place in (0..self.nodes.len()).filter(|place| !may_stand(&asked, *place)) {
             count.add(place, Ok(false));
         }
-        let ask = |place, node| ask::release(place, node, asked.clone());
+        let ask = |place, node, _| ask::release(place, node, asked.clone());
         let mut round = Round::begin(&self.nodes, |place| may_stand(&asked, place), ask);
         while !count.is_decided() {
             match round.next().await {
@@ -183,8 +186,8 @@ impl RedlockBackend {
 
     /// Frees entries wherever they may stand, and waits for all servers: where one has not answered, there is no answer.
     async fn release_all(&self, entries: &[Entry<'_>]) -> Vec<Result<Released, BackendError>> {
-        let asked = Asked::all(entries);
-        let ask = |place, node| ask::release_all(place, node, asked.clone());
+        let asked = Asked::all_patiently(entries);
+        let ask = |place, node, _| ask::release_all(place, node, asked.clone());
         let mut round = Round::with_all(&self.nodes, |place| may_stand(&asked, place), ask);
         let mut outcomes: Vec<_> = entries.iter().map(|_| Ok(Released::NotHeld)).collect();
         while let Some((_, answers)) = round.next().await {
@@ -204,7 +207,7 @@ impl RedlockBackend {
     }
 
     async fn renew(&self, entries: &[Entry<'_>]) -> Vec<Result<Renewed, BackendError>> {
-        let asked = Asked::all(entries);
+        let asked = Asked::all_patiently(entries);
         let mut counts: Vec<Count> = entries.iter().map(|_| self.count()).collect();
         let mut add = |node: usize, answers: Vec<Result<Renewed, BackendError>>| {
             for (count, answer) in counts.iter_mut().zip(answers) {
@@ -215,7 +218,7 @@ impl RedlockBackend {
         for place in (0..self.nodes.len()).filter(|place| !may_stand(&asked, *place)) {
             add(place, entries.iter().map(|_| Ok(Renewed::NotHeld)).collect());
         }
-        let ask = |place, node| ask::renew(place, node, asked.clone());
+        let ask = |place, node, _| ask::renew(place, node, asked.clone());
         let mut round = Round::with_all(&self.nodes, |place| may_stand(&asked, place), ask);
         while let Some((node, answers)) = round.next().await {
             if add(node, answers) {
@@ -229,7 +232,7 @@ impl RedlockBackend {
 
     /// Connects to all servers. A majority suffices: the others join when they come back.
     async fn connect(&self) -> Result<(), BackendError> {
-        let mut round = Round::with_all(&self.nodes, |_| true, |_, node| ask::prepare(node));
+        let mut round = Round::with_all(&self.nodes, |_| true, |_, node, _| ask::prepare(node));
         let mut count = self.count();
         while let Some((node, answer)) = round.next().await {
             count.add(node, answer.map(|()| true));

@@ -168,9 +168,9 @@ impl Live {
         token.map(Some).ok_or_else(|| self.unexpected(answer))
     }
 
-    pub(super) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
+    pub(super) async fn release(&self, lua: &Lua, entry: Entry<'_>) -> Result<Released, BackendError> {
         // A value of another type under the key is not our lock, so there is nothing of ours to free.
-        let answer = match self.call(&RELEASE, entry).await {
+        let answer = match self.call(lua, entry).await {
             Err(error) if error.is_foreign() => return Ok(Released::NotHeld),
             answer => answer?,
         };
@@ -342,7 +342,7 @@ impl Route for Live {
                 Some(home) if home.has_moved() => {
                     Err(BackendError::passing(format!("{} is not the primary any more", self.site.address)))
                 }
-                _ => Live::release(self, entry).await,
+                _ => Live::release(self, &RELEASE, entry).await,
             }
         })
     }

@@ -20,6 +20,7 @@ pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua
 pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry| {
     command.arg(millis(entry.ttl));
 });
+pub(super) static FREE: Lua = Lua::new(include_str!("../../../scripts/free.lua"), &[], |_, _| {});
 pub(super) static RELEASE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry| {
     command.arg(entry.waiter);
 });

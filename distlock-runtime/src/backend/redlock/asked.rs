@@ -20,12 +20,21 @@ impl Asked {
     /// what is left of a lease.
     pub(super) fn new(entry: &Entry<'_>) -> Asked {
         let timeout = entry.timeout.min((entry.ttl / 10).max(Duration::from_millis(50)));
+        Asked { timeout, ..Asked::patiently(entry) }
+    }
+
+    /// With all the time that a command may take, for where one server keeps nobody waiting for the others.
+    fn patiently(entry: &Entry<'_>) -> Asked {
         let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
-        Asked { key, value, ttl: entry.ttl, timeout, fencing: entry.fencing, hold: entry.hold.cloned() }
+        Asked { key, value, ttl: entry.ttl, timeout: entry.timeout, fencing: entry.fencing, hold: entry.hold.cloned() }
     }
 
     pub(super) fn all(entries: &[Entry<'_>]) -> Arc<[Asked]> {
         entries.iter().map(Asked::new).collect()
+    }
+
+    pub(super) fn all_patiently(entries: &[Entry<'_>]) -> Arc<[Asked]> {
+        entries.iter().map(Asked::patiently).collect()
     }
 
     pub(super) fn entry(&self) -> Entry<'_> {

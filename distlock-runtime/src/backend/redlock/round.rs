@@ -1,9 +1,12 @@
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_core::Stream;
+use futures_util::stream::FuturesUnordered;
+use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 use super::node::Node;
@@ -12,44 +15,61 @@ use crate::backend::BackendError;
 /// A question to all servers at once, and their answers as they come.
 ///
 /// The requests are polled by the caller itself, since a task for each of them would cost more than the rest of an acquire.
-pub(super) struct Round<A, T> {
+pub(super) struct Round<A, F> {
     nodes: Arc<[Arc<Node>]>,
     ask: A,
-    pending: Vec<(usize, Answer<T>)>,
+    pending: FuturesUnordered<Answer<F>>,
     /// Those that would keep everybody waiting. They are asked if the others can't decide.
     spare: Vec<usize>,
 }
 
-pub(super) type Answer<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+pin_project! {
+    /// What the server at this place will answer.
+    struct Answer<F> {
+        place: usize,
+        #[pin]
+        answer: F,
+    }
+}
 
-impl<A, T> Round<A, T>
+impl<F: Future> Future for Answer<F> {
+    type Output = (usize, F::Output);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        Poll::Ready((*this.place, ready!(this.answer.poll(cx))))
+    }
+}
+
+/// Whether an answer can be had without waiting for a connection.
+pub(super) type Ready = bool;
+
+impl<A, F> Round<A, F>
 where
-    A: Fn(usize, Arc<Node>) -> Answer<T>,
-    T: Send + 'static,
+    A: Fn(usize, Arc<Node>, Ready) -> F,
+    F: Future<Output: Send> + Send + 'static,
 {
     /// Asks those of `places` that can answer at once, or all if these are too few for a majority.
-    pub(super) fn begin(nodes: &Arc<[Arc<Node>]>, places: impl Fn(usize) -> bool, ask: A) -> Round<A, T> {
-        let mut round =
-            Round { nodes: nodes.clone(), ask, pending: Vec::with_capacity(nodes.len()), spare: Vec::new() };
-        let mut ready = 0;
+    pub(super) fn begin(nodes: &Arc<[Arc<Node>]>, places: impl Fn(usize) -> bool, ask: A) -> Round<A, F> {
+        let mut round = Round { nodes: nodes.clone(), ask, pending: FuturesUnordered::new(), spare: Vec::new() };
         for (place, node) in nodes.iter().enumerate().filter(|(place, _)| places(*place)) {
             if node.is_ready() {
-                ready += 1;
-                round.pending.push((place, (round.ask)(place, node.clone())));
+                let answer = (round.ask)(place, node.clone(), true);
+                round.pending.push(Answer { place, answer });
             } else {
                 round.spare.push(place);
             }
         }
-        if ready <= nodes.len() / 2 {
+        if round.pending.len() <= nodes.len() / 2 {
             round.ask_spare();
         }
         round
     }
 
     /// Asks all of `places`.
-    pub(super) fn with_all(nodes: &Arc<[Arc<Node>]>, places: impl Fn(usize) -> bool, ask: A) -> Round<A, T> {
+    pub(super) fn with_all(nodes: &Arc<[Arc<Node>]>, places: impl Fn(usize) -> bool, ask: A) -> Round<A, F> {
         let spare = (0..nodes.len()).filter(|place| places(*place)).collect();
-        let mut round = Round { nodes: nodes.clone(), ask, pending: Vec::with_capacity(nodes.len()), spare };
+        let mut round = Round { nodes: nodes.clone(), ask, pending: FuturesUnordered::new(), spare };
         round.ask_spare();
         round
     }
@@ -59,7 +79,8 @@ where
         let any = !self.spare.is_empty();
         for place in std::mem::take(&mut self.spare) {
             if let Some(node) = self.nodes.get(place) {
-                self.pending.push((place, (self.ask)(place, node.clone())));
+                let answer = (self.ask)(place, node.clone(), false);
+                self.pending.push(Answer { place, answer });
             }
         }
         any
@@ -75,8 +96,8 @@ where
     /// # Cancel safety
     ///
     /// No answer is lost if the future is dropped.
-    pub(super) fn next(&mut self) -> impl Future<Output = Option<(usize, T)>> {
-        poll_fn(|cx| poll_next(&mut self.pending, cx))
+    pub(super) async fn next(&mut self) -> Option<(usize, F::Output)> {
+        next(&mut self.pending).await
     }
 
     /// Has those answers waited for that are still to come, with nobody to wait for them, and keeps `until_then` until they
@@ -86,41 +107,27 @@ where
         if let (false, Ok(runtime)) = (pending.is_empty(), Handle::try_current()) {
             runtime.spawn(async move {
                 let _until_then = until_then;
-                while poll_fn(|cx| poll_next(&mut pending, cx)).await.is_some() {}
+                while next(&mut pending).await.is_some() {}
             });
         }
     }
 
     /// Has what was asked sent, without waiting for an answer.
     pub(super) async fn send(&mut self) {
+        // An answer that is there already was noted by who was asked.
         poll_fn(|cx| {
-            // An answer that is there already is noted by who was asked.
-            self.pending.retain_mut(|(_, answer)| answer.as_mut().poll(cx).is_pending());
+            let _noted = Pin::new(&mut self.pending).poll_next(cx);
             Poll::Ready(())
         })
         .await;
     }
 }
 
-fn poll_next<T>(pending: &mut Vec<(usize, Answer<T>)>, cx: &mut Context<'_>) -> Poll<Option<(usize, T)>> {
-    let mut ready = None;
-    for (at, (place, answer)) in pending.iter_mut().enumerate() {
-        if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-            ready = Some((at, *place, answer));
-            break;
-        }
-    }
-    match ready {
-        Some((at, place, answer)) => {
-            drop(pending.swap_remove(at));
-            Poll::Ready(Some((place, answer)))
-        }
-        None if pending.is_empty() => Poll::Ready(None),
-        None => Poll::Pending,
-    }
+async fn next<F: Future>(pending: &mut FuturesUnordered<Answer<F>>) -> Option<(usize, F::Output)> {
+    poll_fn(|cx| Pin::new(&mut *pending).poll_next(cx)).await
 }
 
 /// Waits for a server's connection for as long as a command may take.
-pub(super) async fn connected(node: &Node, timeout: Duration) -> Result<(), BackendError> {
-    if node.redis.is_ready() { Ok(()) } else { node.redis.connect_within(timeout).await }
+pub(super) async fn connected(node: &Node, ready: Ready, timeout: Duration) -> Result<(), BackendError> {
+    if ready { Ok(()) } else { node.redis.connect_within(timeout).await }
 }
