@@ -97,7 +97,7 @@ impl Watchdog {
     fn add(&self, hold: &Arc<Hold>, progress: Progress) {
         let mut state = self.shared.lock();
         let at = state.schedule.watch(hold, progress);
-        let early = at < state.wakes_at;
+        let early = state.wakes_by(at);
         drop(state);
         if early {
             self.shared.wake.notify_one();

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use futures_util::stream::FuturesUnordered;
-use pin_project_lite::pin_project;
 use tokio::runtime::Handle;
 
 use super::node::Node;
@@ -23,21 +22,18 @@ pub(super) struct Round<A, F> {
     spare: Vec<usize>,
 }
 
-pin_project! {
-    /// What the server at this place will answer.
-    struct Answer<F> {
-        place: usize,
-        #[pin]
-        answer: F,
-    }
+/// What the server at this place will answer. In a box, since it is large and moved around.
+struct Answer<F> {
+    place: usize,
+    answer: Pin<Box<F>>,
 }
 
 impl<F: Future> Future for Answer<F> {
     type Output = (usize, F::Output);
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        Poll::Ready((*this.place, ready!(this.answer.poll(cx))))
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let answer = ready!(self.answer.as_mut().poll(cx));
+        Poll::Ready((self.place, answer))
     }
 }
 
@@ -54,7 +50,7 @@ where
         let mut round = Round { nodes: nodes.clone(), ask, pending: FuturesUnordered::new(), spare: Vec::new() };
         for (place, node) in nodes.iter().enumerate().filter(|(place, _)| places(*place)) {
             if node.is_ready() {
-                let answer = (round.ask)(place, node.clone(), true);
+                let answer = Box::pin((round.ask)(place, node.clone(), true));
                 round.pending.push(Answer { place, answer });
             } else {
                 round.spare.push(place);
@@ -79,7 +75,7 @@ where
         let any = !self.spare.is_empty();
         for place in std::mem::take(&mut self.spare) {
             if let Some(node) = self.nodes.get(place) {
-                let answer = (self.ask)(place, node.clone(), false);
+                let answer = Box::pin((self.ask)(place, node.clone(), false));
                 self.pending.push(Answer { place, answer });
             }
         }
