@@ -38,8 +38,8 @@ pub(crate) async fn poll(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, 
             Ok(grant) => {
                 let hold = claim.hold().clone();
                 drop(claim);
-                events::acquired(&hold);
                 let guard = LockGuard::new(call, hold, grant.strays);
+                events::acquired(guard.hold());
                 // Where a shutdown came first, dropping the guard gives the lock back.
                 return guard.ensure_open().map(|()| guard);
             }
