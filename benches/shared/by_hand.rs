@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion};
+use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, RedisResult};
 
 /// A lock without a library, over the same type of connection as the library's.
 #[derive(Clone)]
@@ -24,16 +24,23 @@ impl ByHand {
 
     /// Tries once, and says whether the lock is ours now.
     pub(crate) async fn acquire(&mut self, key: &str, token: &str) -> bool {
-        let mut set = redis::cmd("SET");
-        set.arg(key).arg(token).arg("NX").arg("PX").arg(30_000);
-        set.query_async(&mut self.connection).await.unwrap()
+        self.ask_to_acquire(key, token).await.unwrap()
     }
 
     pub(crate) async fn release(&mut self, key: &str, token: &str) {
+        assert_eq!(self.ask_to_release(key, token).await.unwrap(), 1);
+    }
+
+    pub(crate) async fn ask_to_acquire(&mut self, key: &str, token: &str) -> RedisResult<bool> {
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(token).arg("NX").arg("PX").arg(30_000);
+        set.query_async(&mut self.connection).await
+    }
+
+    pub(crate) async fn ask_to_release(&mut self, key: &str, token: &str) -> RedisResult<u32> {
         let mut release = redis::cmd("EVALSHA");
         release.arg(&self.script).arg(1).arg(key).arg(token);
-        let freed: u32 = release.query_async(&mut self.connection).await.unwrap();
-        assert_eq!(freed, 1);
+        release.query_async(&mut self.connection).await
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 /// A server for this run, unless there is one already.
 pub(crate) struct Server {
     pub(crate) url: String,
-    process: Option<Child>,
+    pub(crate) process: Option<Child>,
 }
 
 impl Server {
@@ -15,16 +15,26 @@ impl Server {
         if let Ok(url) = std::env::var("REDIS_URL") {
             return Server { url, process: None };
         }
+        Server::start_own()
+    }
+
+    /// Starts a server, whatever there is.
+    pub(crate) fn start_own() -> Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let process = Server::launch(&port);
+        Server { url: format!("redis://127.0.0.1:{port}"), process: Some(process) }
+    }
+
+    pub(crate) fn launch(port: &str) -> Child {
         let process = Command::new("redis-server")
-            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args(["--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is installed (`cargo xtask needs` does it)");
         while std::net::TcpStream::connect(format!("127.0.0.1:{port}")).is_err() {
             std::thread::yield_now();
         }
-        Server { url: format!("redis://127.0.0.1:{port}"), process: Some(process) }
+        process
     }
 }
 

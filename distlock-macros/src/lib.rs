@@ -54,7 +54,7 @@ use crate::mistakes::Mistakes;
 /// | `ttl` | `"30s"`, `"1m 30s"`, `"500ms"`, or an expression of type `Duration` | the manager's | how long a lease lasts; 100 ms to 24 h |
 /// | `retry` | integer, or an expression of type `u32` | the manager's | tries after the first |
 /// | `backoff` | `"50ms..800ms"`, or an expression of type `Backoff` | the manager's | the first and the longest delay between tries |
-/// | `wait` | duration, as for `ttl` | none | stand in line for the lock, first come first served, for so long at most; 1 ms to 24 h |
+/// | `wait` | duration, as for `ttl` | none | stand in line for the lock, first come first served, for so long at most; 1 ms to 24 h; over several servers (`redlock://`) it polls |
 /// | `watchdog` | `true` or `false`, or an expression of type `bool` | `true` | renew the lease while the body runs |
 /// | `max_hold` | duration, as for `ttl` | none | stop renewing, and the body, after so long; the manager's ttl, if no other is given, gives way to a shorter one |
 /// | `on_lost` | `cancel` or `finish` | `cancel` | what happens to the body if the lock is lost |

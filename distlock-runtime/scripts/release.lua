@@ -1,7 +1,7 @@
 -- Frees a lock that is still ours, and a place of ours in its line. If others wait, the first of them gets it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its line; left out while the two may be on different nodes of a cluster
+-- KEYS[2]  its line
 -- ARGV[1]  our value: token and owner
 -- ARGV[2]  our manager, of 32 characters, if we may stand in the line; else nothing, or an empty text
 -- ARGV[3]  in a cluster `sharded`: waiters listen on this node alone
@@ -10,7 +10,7 @@
 
 local ours = redis.call('GET', KEYS[1]) == ARGV[1]
 -- To ask so needs no right that a lock without a line doesn't. What is no line of ours must not keep a lock from being freed.
-if not KEYS[2] or redis.call('PTTL', KEYS[2]) == -2 or type(redis.pcall('ZCARD', KEYS[2])) == 'table' then
+if redis.call('PTTL', KEYS[2]) == -2 or type(redis.pcall('ZCARD', KEYS[2])) == 'table' then
   return ours and redis.call('DEL', KEYS[1]) or 0
 end
 

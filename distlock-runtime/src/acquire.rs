@@ -18,7 +18,7 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
     if nest::is_held(&core, &hold) {
         return Box::pin(nest::pass(core, hold)).await;
     }
-    if !hold.others.is_empty() {
+    if !hold.others().is_empty() {
         return Box::pin(several::acquire(core, hold)).await;
     }
     match hold.terms.wait {
@@ -31,26 +31,29 @@ pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuar
 pub(crate) async fn poll(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
     let call = core.enter()?;
     let mut pauses = None;
-    let mut claim = Claim::new(&call.core, &hold);
+    let mut claim = Claim::new(&call.core, hold);
     loop {
-        let attempt = if hold.count_attempt() == 1 { Attempt::First } else { Attempt::Repeated };
-        let refusal = match claim.attempt(Ask::Try(attempt)).await {
+        let first = claim.hold().count_attempt() == 1 || !call.core.backend().reuses_values();
+        let refusal = match claim.attempt(Ask::Try(if first { Attempt::First } else { Attempt::Repeated })).await {
             Ok(grant) => {
+                let hold = claim.hold().clone();
                 drop(claim);
-                let guard = LockGuard::new(call, hold.clone(), grant.strays);
-                events::acquired(&hold);
+                let guard = LockGuard::new(call, hold, grant.strays);
+                events::acquired(guard.hold());
                 // Where a shutdown came first, dropping the guard gives the lock back.
                 return guard.ensure_open().map(|()| guard);
             }
             Err(refusal) => refusal,
         };
+        let hold = claim.hold();
         let last = hold.attempt() > u64::from(hold.terms.retry) || refusal.is_lasting();
-        refusal.report(&hold, last);
+        refusal.report(hold, last);
         if last {
             let waited = Time::now().saturating_since(claim.started);
-            return Err(refusal.into_error(&hold, waited));
+            return Err(refusal.into_error(hold, waited));
         }
         let pause = pauses.get_or_insert_with(|| hold.terms.backoff.pauses()).next(refusal.remaining());
-        call.core.pause(pause).await?;
+        let spread = claim.go_on();
+        call.core.pause(pause + spread).await?;
     }
 }

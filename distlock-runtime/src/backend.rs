@@ -4,6 +4,7 @@ pub(crate) mod cluster;
 mod error;
 pub(crate) mod memory;
 pub(crate) mod redis;
+pub(crate) mod redlock;
 
 use std::fmt;
 use std::future::ready;
@@ -16,6 +17,7 @@ pub use memory::MemoryBackend;
 
 use crate::FencingToken;
 use crate::clock::Time;
+use crate::hold::Hold;
 
 /// The future that a backend's method returns. It is boxed, so that backends can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -41,6 +43,17 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     fn place(&self, key: &str) -> usize {
         let _ = key;
         0
+    }
+
+    /// Whether a value may be asked for again after an attempt that failed: one that was refused, late or unanswered. With
+    /// one server it may, and so recognises what an earlier attempt has set although the answer was lost.
+    ///
+    /// Not so where a failed attempt is taken back in the background, as it is on several servers: a release that is late
+    /// would free what a later attempt has got for the same value. Such a backend returns `false`. Then each attempt has a
+    /// value of its own, and what the earlier one may have left is freed. It has no line, either: callers that wait ask it
+    /// again and again by [`acquire`](Self::acquire), with jittered pauses.
+    fn reuses_values(&self) -> bool {
+        true
     }
 
     /// Sets `entry`, to expire after its ttl, if there is nothing under its key or `entry` itself. In the latter case the
@@ -138,6 +151,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).place(key)
     }
 
+    fn reuses_values(&self) -> bool {
+        (**self).reuses_values()
+    }
+
     fn acquire<'a>(
         &'a self,
         entry: Entry<'a>,
@@ -223,6 +240,8 @@ pub struct Entry<'a> {
     pub fencing: Option<Fencing>,
     /// The manager, of 32 characters, if the entry may have a place in the line.
     pub waiter: Option<&'a str>,
+    /// What the entry is made of, where there is more of it.
+    pub(crate) hold: Option<&'a Arc<Hold>>,
 }
 
 /// What fencing tokens are to be minted.
@@ -247,7 +266,7 @@ impl Fencing {
 impl<'a> Entry<'a> {
     /// Makes an entry, for tests of a backend.
     pub fn new(key: &'a str, value: &'a str, ttl: Duration, timeout: Duration) -> Entry<'a> {
-        Entry { key, value, ttl, timeout, fencing: None, waiter: None }
+        Entry { key, value, ttl, timeout, fencing: None, waiter: None, hold: None }
     }
 
     /// The same, to mint fencing tokens.

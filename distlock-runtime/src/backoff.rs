@@ -114,6 +114,11 @@ impl Pauses {
         let pause = remaining.map_or(pause, |remaining| pause.min(remaining));
         pause + self.jitter.mul_f64(self.random.f64())
     }
+
+    /// The random part alone, of another draw.
+    pub(crate) fn jitter(&self) -> Duration {
+        self.jitter.mul_f64(fastrand::f64())
+    }
 }
 
 #[cfg(test)]

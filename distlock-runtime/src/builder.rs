@@ -1,14 +1,17 @@
 mod client;
 mod cluster;
 mod parts;
+mod redlock;
 mod service;
+mod url;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Client, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use redis::Client;
 
 use self::client::Certificates;
+use self::url::{check_scheme, settled, target};
 use crate::backend::cluster::ClusterBackend;
 use crate::backend::redis::{Inspector, RedisBackend, ServerCheck, Target};
 use crate::backend::{Backend, MemoryBackend};
@@ -51,6 +54,7 @@ enum Source {
     Unset,
     Url(String),
     Client(Box<Client>),
+    Redlock(Vec<String>),
     Backend(Arc<dyn Backend>),
 }
 
@@ -79,6 +83,9 @@ impl LockManagerBuilder {
     /// `redis-cluster://[user:password@]host[:port],host[:port],..` is a cluster (`rediss-cluster://..` for TLS to all of it). The
     /// hosts are some of its nodes, from which the others are found; the port is 6379 unless set.
     ///
+    /// With `redlock://[user:password@]h1,h2,h3[/db]`, a lock is held where a majority of several independent servers has
+    /// granted it: see [`redlock`](Self::redlock).
+    ///
     /// The protocol is RESP3 unless `?protocol=resp2` asks for the older one. What has a meaning in URLs is percent-encoded
     /// in users and passwords.
     pub fn url(mut self, url: impl Into<String>) -> Self {
@@ -90,6 +97,18 @@ impl LockManagerBuilder {
     /// certificates. To its TCP settings are added those that are not set there: no delay, keepalive and a user timeout.
     pub fn redis_client(mut self, client: Client) -> Self {
         self.source = Source::Client(Box::new(client));
+        self
+    }
+
+    /// Keeps locks on several independent servers, each with its own URL: a lock is held where a majority of them has granted
+    /// it, so it survives the loss of a minority. There are at least three, and an odd number is best.
+    ///
+    /// They share nothing: no replicas of one another, no cluster. All are asked at once; one that is down or frozen costs
+    /// nothing but its vote, and joins when it comes back. A server that lost its data must stay away for the longest ttl.
+    /// With `wait`, callers poll, since there is no line over several servers. [`build`](Self::build) refuses fewer than three
+    /// servers, more than 64, and one that is named twice, and warns about an even number.
+    pub fn redlock<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.source = Source::Redlock(urls.into_iter().map(Into::into).collect());
         self
     }
 
@@ -275,6 +294,8 @@ impl LockManagerBuilder {
             Source::Url(url) if url.trim_end_matches('/').eq_ignore_ascii_case("memory:") => {
                 self.needs_no_server("`memory://`").map(|()| Arc::new(MemoryBackend::new()) as Arc<dyn Backend>)
             }
+            Source::Redlock(urls) => self.over_several(urls),
+            Source::Url(url) if redlock::is_one(url) => self.over_several(&redlock::each_url(url)),
             Source::Url(url) => match check_scheme(url)?.strip_suffix("-cluster") {
                 Some(scheme) => Ok(Arc::new(ClusterBackend::new(cluster::access(url, scheme, self)?))),
                 None => Ok(self.over_redis(target(url, &self.certificates)?)),
@@ -291,6 +312,17 @@ impl LockManagerBuilder {
         let backend = RedisBackend::new(target, self.prefix.clone(), self.connect_timeout);
         let inspector = Inspector::new(self.skipped.clone());
         Arc::new(backend.inspected_by(inspector).with_replica_acks(self.replica_acks))
+    }
+
+    fn over_several(&self, urls: &[String]) -> Result<Arc<dyn Backend>, LockError> {
+        if self.replica_acks > 0 {
+            return Err(invalid("replica_acks", "over several servers a majority of them is what confirms a lock"));
+        }
+        let inspector = Inspector::new(self.skipped.clone());
+        let over_redis = |target| {
+            RedisBackend::new(target, self.prefix.clone(), self.connect_timeout).inspected_by(inspector.clone())
+        };
+        Ok(Arc::new(redlock::over_several(urls, &self.certificates, over_redis)?))
     }
 
     /// Refuses what only a Redis server can do.
@@ -310,31 +342,10 @@ impl std::fmt::Debug for Source {
             Source::Unset => "Unset",
             Source::Url(_) => "Url(..)",
             Source::Client(_) => "Client(..)",
+            Source::Redlock(_) => "Redlock(..)",
             Source::Backend(_) => "Backend(..)",
         })
     }
-}
-
-fn target(url: &str, certificates: &Certificates) -> Result<Target, LockError> {
-    let scheme = check_scheme(url)?;
-    if let Some(scheme) = scheme.strip_suffix("-sentinel") {
-        return Ok(Target::Service(Arc::new(service::service(url, scheme, certificates)?)));
-    }
-    let info = url.into_connection_info().map_err(|error| {
-        let form = "it has the form `redis://[user:password@]host[:port][/db]`";
-        invalid("url", format!("{form}, and can't be read otherwise: {error}"))
-    })?;
-    let client = certificates.client(settled(info, url.contains("protocol=")))?;
-    Ok(Target::Server(Arc::new(client)))
-}
-
-/// What we say of ourselves, and how we speak unless the URL says how.
-fn settled(info: ConnectionInfo, has_protocol: bool) -> ConnectionInfo {
-    let mut settings = info.redis_settings().clone().set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
-    if !has_protocol {
-        settings = settings.set_protocol(ProtocolVersion::RESP3);
-    }
-    info.set_redis_settings(settings)
 }
 
 /// rustls panics where it has no cryptography to choose. An application that has chosen keeps its choice.
@@ -343,27 +354,6 @@ fn ensure_cryptography() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
         // An error says that somebody else has just chosen.
         let _ = rustls::crypto::ring::default_provider().install_default();
-    }
-}
-
-/// The scheme, if it is one of ours.
-fn check_scheme(url: &str) -> Result<String, LockError> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
-    match scheme.as_str() {
-        "memory" => Err(invalid("url", "`memory://` takes nothing behind it")),
-        "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => Ok(scheme),
-        "rediss" | "rediss-sentinel" | "rediss-cluster" if cfg!(feature = "tls") => Ok(scheme),
-        "rediss" | "rediss-sentinel" | "rediss-cluster" => {
-            Err(invalid("url", format!("`{scheme}://` needs the feature `tls` of distlock")))
-        }
-        "redlock" => {
-            Err(invalid("url", format!("`{scheme}://` is not built yet; use `redis://` with a single server")))
-        }
-        // The URL itself stays out of the text: it may have a password.
-        _ => {
-            let schemes = "`redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://`, `redis-cluster://` or `memory://`";
-            Err(invalid("url", format!("it must begin with {schemes}")))
-        }
     }
 }
 

@@ -11,8 +11,10 @@ use crate::{FencingToken, LockError, events, lease};
 /// A call's claim to a lock: its attempts so far. If it is dropped before a grant, what it may have left is freed.
 pub(crate) struct Claim<'a> {
     core: &'a Arc<Core>,
-    hold: &'a Arc<Hold>,
+    hold: Arc<Hold>,
     pub(crate) started: Time,
+    /// When the last request was sent.
+    sent: Time,
     in_flight: bool,
     strays: Strays,
     /// Whether a request met a connection at its end, and was repeated.
@@ -49,11 +51,12 @@ pub(crate) struct Grant {
 }
 
 impl<'a> Claim<'a> {
-    pub(crate) fn new(core: &'a Arc<Core>, hold: &'a Arc<Hold>) -> Claim<'a> {
+    pub(crate) fn new(core: &'a Arc<Core>, hold: Arc<Hold>) -> Claim<'a> {
         Claim {
             core,
             hold,
             started: Time::FAR_FUTURE,
+            sent: Time::FAR_FUTURE,
             in_flight: false,
             strays: Strays::default(),
             interrupted: false,
@@ -74,12 +77,43 @@ impl<'a> Claim<'a> {
         self.seat.take()
     }
 
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
+    }
+
+    /// Gets ready for the next attempt. Where a value that failed must not be used again, that is one of its own, and what
+    /// the earlier one may have left is freed at once.
+    ///
+    /// Returns for how long to wait on top of any pause: a random part of what the attempt took. Contenders that split the
+    /// votes of several servers would otherwise do so again, the likelier the farther these are.
+    pub(crate) fn go_on(&mut self) -> Duration {
+        if self.core.backend().reuses_values() {
+            return Duration::ZERO;
+        }
+        self.free_strays();
+        self.hold = Arc::new(self.hold.afresh());
+        Time::now().saturating_since(self.sent).mul_f64(fastrand::f64())
+    }
+
+    /// Has freed what requests without an answer may have set. Says whether there were any.
+    fn free_strays(&mut self) -> bool {
+        let mut strays = std::mem::take(&mut self.strays);
+        strays.requests = strays.requests.saturating_add(u32::from(std::mem::take(&mut self.in_flight)));
+        let any = strays.requests > 0;
+        if any {
+            // What may still come must be freed at once, and by nobody who waits for it: that could be never.
+            self.core.watchdog().free_strays(&self.hold, strays);
+        }
+        any
+    }
+
     pub(crate) async fn attempt(&mut self, ask: Ask) -> Result<Grant, Refusal> {
         match self.request(ask).await {
             // An idle connection may have been closed by the server, or by something on the way to it. That is no failed
             // attempt, so the caller is not troubled with it.
             Err(Refusal::Failed(error)) if error.is_interrupted() && !self.interrupted => {
                 self.interrupted = true;
+                self.go_on();
                 self.request(ask.again()).await
             }
             answer => answer,
@@ -91,12 +125,14 @@ impl<'a> Claim<'a> {
         let mut route = RouteNote::of(&mut self.strays);
         let sent = Time::now();
         self.started = self.started.min(sent);
-        let answer = ask.send(self.core, self.hold, &mut route.route).await;
+        self.sent = sent;
+        let answer = ask.send(self.core, &self.hold, &mut route.route).await;
         self.in_flight = false;
-        self.queued |= matches!((ask, &answer), (Ask::Wait { .. }, Ok(Turn::Waits { .. })));
+        let waits = matches!((ask, &answer), (Ask::Wait { .. }, Ok(Turn::Waits { .. })));
+        self.queued |= waits && self.core.backend().reuses_values();
         match answer {
             Ok(Turn::Come { fencing_token, others }) => {
-                let granted = self.core.accept(self.hold, sent, fencing_token);
+                let granted = self.core.accept(&self.hold, sent, fencing_token);
                 if granted.is_ok() {
                     route.forget();
                     self.queued = false;
@@ -133,7 +169,12 @@ impl Ask {
         }
     }
 
-    async fn send(self, core: &Core, hold: &Hold, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
+    async fn send(
+        self,
+        core: &Core,
+        hold: &Arc<Hold>,
+        route: &mut Option<Arc<dyn Route>>,
+    ) -> Result<Turn, BackendError> {
         let mut entry = hold.entry();
         let tokens = if let Ask::Wait { tokens } = self { tokens } else { u32::from(hold.terms.fencing_token) };
         if tokens > 0 {
@@ -177,13 +218,8 @@ impl Core {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut strays = std::mem::take(&mut self.strays);
-        strays.requests = strays.requests.saturating_add(u32::from(self.in_flight));
-        if strays.requests > 0 {
-            // What may still come must be freed at once, and by nobody who waits for it: that could be never.
-            self.core.watchdog().free_strays(self.hold, strays);
-        } else if self.queued {
-            let left = self.core.watchdog().leave(self.hold);
+        if !self.free_strays() && self.queued {
+            let left = self.core.watchdog().leave(&self.hold);
             // Whoever waits here behind us takes our place, rather than one at the end.
             if let Some(seat) = self.seat.take() {
                 seat.leave(Competitor::Waiting(left));

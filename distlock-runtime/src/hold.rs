@@ -1,9 +1,9 @@
+mod group;
 mod state;
 
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -15,6 +15,7 @@ use crate::backend::Entry;
 use crate::clock::Time;
 use crate::key::Key;
 use crate::options::Terms;
+use crate::traces::Traces;
 use crate::{FencingToken, LockError, LostReason, events};
 
 /// One acquisition of one lock, from its first attempt to its end: what the guard, the lease handles, the body's future
@@ -26,7 +27,9 @@ pub(crate) struct Hold {
     value: String,
     /// What stands under the key on the server in place of our own value, if another caller of this process stood in the
     /// line before us, or had the lock and passed it on without giving it up.
-    inherited: OnceLock<Arc<str>>,
+    inherited: OnceLock<Inherited>,
+    /// Where the value may stand, if the backend keeps locks in several places.
+    traces: Option<Arc<Traces>>,
     /// The lock under which this one passes, which the calling task holds already.
     outer: OnceLock<Arc<Hold>>,
     /// Who of the calls that pass under this one has its turn.
@@ -36,7 +39,7 @@ pub(crate) struct Hold {
     /// Whether a nested call has got a token above those that were minted for later callers of this process.
     outdone: AtomicBool,
     /// The other locks that were asked for together with this one.
-    pub(crate) others: Box<[Arc<Hold>]>,
+    others: OnceLock<Box<[Arc<Hold>]>>,
     /// The manager's name in the line of those who wait, if this may stand there.
     waiter: Option<Arc<str>>,
     /// The fencing token; 0 for none.
@@ -57,6 +60,13 @@ pub(crate) struct Hold {
     lost: Notify,
 }
 
+/// What a caller has taken over from another one of its process.
+#[derive(Debug)]
+struct Inherited {
+    value: Arc<str>,
+    traces: Option<Arc<Traces>>,
+}
+
 impl Hold {
     pub(crate) fn new(key: Key, owner: &str, terms: Terms, span: Span) -> Hold {
         let mut value = String::with_capacity(37 + owner.len());
@@ -67,11 +77,12 @@ impl Hold {
             key,
             value,
             inherited: OnceLock::new(),
+            traces: None,
             outer: OnceLock::new(),
             inner: OnceLock::new(),
             nested: Mutex::default(),
             outdone: AtomicBool::new(false),
-            others: Box::default(),
+            others: OnceLock::new(),
             waiter: None,
             fence: AtomicU64::new(0),
             terms,
@@ -99,9 +110,27 @@ impl Hold {
         Hold { waiter: Some(waiter.clone()), ..self }
     }
 
-    /// The same, with other locks that are asked for together with it.
-    pub(crate) fn with_others(self, others: Vec<Arc<Hold>>) -> Hold {
-        Hold { others: others.into(), ..self }
+    /// The same, where the backend keeps locks in several places.
+    pub(crate) fn with_traces(self, traces: Traces) -> Hold {
+        Hold { traces: Some(Arc::new(traces)), ..self }
+    }
+
+    /// The next attempt of the same call, with a value of its own.
+    pub(crate) fn afresh(&self) -> Hold {
+        let owner = self.value.split_once('/').map_or("", |(_, owner)| owner);
+        let hold = Hold::new(self.key.clone(), owner, self.terms, self.span.clone());
+        hold.attempt.store(self.attempt(), Ordering::Relaxed);
+        let traces = self.traces.as_ref().map(|traces| Arc::new(traces.afresh()));
+        Hold { waiter: self.waiter.clone(), traces, ..hold }
+    }
+
+    pub(crate) fn traces(&self) -> Option<&Arc<Traces>> {
+        self.inherited.get().map_or(&self.traces, |inherited| &inherited.traces).as_ref()
+    }
+
+    /// Whether it is known that nothing is left of this anywhere.
+    pub(crate) fn is_swept(&self) -> bool {
+        self.traces().is_some_and(|traces| traces.is_free())
     }
 
     /// The acquisition's token, for people.
@@ -111,7 +140,7 @@ impl Hold {
 
     /// What stands under the key on the server.
     pub(crate) fn value(&self) -> &str {
-        self.inherited.get().map_or(&self.value, |value| value)
+        self.inherited.get().map_or(&self.value, |inherited| &inherited.value)
     }
 
     /// The token by which the server calls this in the line.
@@ -121,7 +150,8 @@ impl Hold {
 
     /// Takes over what another caller of this process has on the server.
     pub(crate) fn inherit(&self, from: &Hold) {
-        let _ = self.inherited.set(from.inherited.get().cloned().unwrap_or_else(|| from.value.as_str().into()));
+        let (value, traces) = (from.value().into(), from.traces().cloned());
+        let _ = self.inherited.set(Inherited { value, traces });
     }
 
     /// Passes under another lock, which lasts longer than this.
@@ -165,31 +195,11 @@ impl Hold {
         self.inner.get_or_init(Arc::default)
     }
 
-    /// This lock and those that were asked for together with it.
-    pub(crate) fn group(&self) -> impl Iterator<Item = &Hold> {
-        std::iter::once(self).chain(self.others.iter().map(|other| &**other))
-    }
-
-    /// Whether a group's leases are all good, or how the first was lost that is not.
-    pub(crate) fn check_group(&self) -> Result<(), (&Hold, LostReason)> {
-        self.group().try_for_each(|hold| {
-            let leading = hold.leading();
-            let ended = hold.outer.get().is_some() && (leading.has_ended() || hold.has_ended());
-            let checked = if ended { Err(LostReason::Released) } else { leading.check() };
-            checked.map_err(|reason| (leading, reason))
-        })
-    }
-
     pub(crate) fn fence(&self) -> Option<FencingToken> {
         match self.fence.load(Ordering::Relaxed) {
             0 => None,
             number => FencingToken::new(number),
         }
-    }
-
-    /// The token of a group: the highest that one of its locks has.
-    pub(crate) fn fence_of_group(&self) -> Option<FencingToken> {
-        self.group().filter_map(|hold| hold.leading().fence()).max()
     }
 
     pub(crate) fn set_fence(&self, token: FencingToken) {
@@ -214,13 +224,18 @@ impl Hold {
     }
 
     /// The hold as a backend sees it, where an answer is of use for the command timeout.
-    pub(crate) fn entry(&self) -> Entry<'_> {
+    pub(crate) fn entry(self: &Arc<Self>) -> Entry<'_> {
         self.entry_within(self.terms.command_timeout)
     }
 
-    pub(crate) fn entry_within(&self, timeout: Duration) -> Entry<'_> {
-        let entry = Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout);
-        Entry { waiter: self.waiter.as_deref(), ..entry }
+    pub(crate) fn entry_within(self: &Arc<Self>, timeout: Duration) -> Entry<'_> {
+        let entry = self.bare_entry(timeout);
+        Entry { waiter: self.waiter.as_deref(), hold: Some(self), ..entry }
+    }
+
+    /// The same for what leaves the lock as it is.
+    pub(crate) fn bare_entry(&self, timeout: Duration) -> Entry<'_> {
+        Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout)
     }
 
     /// The lock was granted by a request that was sent at `sent`.
@@ -346,22 +361,6 @@ impl Hold {
             }
             notified.await;
         }
-    }
-
-    /// Returns once one of a group's leases is lost.
-    pub(crate) async fn lost_of_group(&self) -> LostReason {
-        if self.others.is_empty() {
-            return self.leading().lost().await;
-        }
-        let mut losses: Vec<_> = self.group().map(|hold| Box::pin(hold.leading().lost())).collect();
-        poll_fn(|cx| {
-            let first = losses.iter_mut().find_map(|loss| match loss.as_mut().poll(cx) {
-                Poll::Ready(reason) => Some(reason),
-                Poll::Pending => None,
-            });
-            first.map_or(Poll::Pending, Poll::Ready)
-        })
-        .await
     }
 
     fn wake_body(&self) {

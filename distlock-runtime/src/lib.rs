@@ -21,6 +21,7 @@ mod ears;
 mod claim;
 mod guard;
 mod hold;
+mod traces;
 mod watchdog;
 pub mod backend;
 #[cfg(feature = "conformance")]

@@ -140,6 +140,11 @@ impl Line {
         *self.seen() = Seen::Ours(Arc::downgrade(hold));
     }
 
+    /// Whether the last who had the lock, as far as is known, was of this process.
+    pub(crate) fn was_ours(&self) -> bool {
+        matches!(&*self.seen(), Seen::Ours(_))
+    }
+
     pub(crate) fn refused(&self, refusal: &Refusal) {
         *self.seen() = match refusal {
             Refusal::Held { holder, remaining, .. } => {

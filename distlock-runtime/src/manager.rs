@@ -18,6 +18,7 @@ use crate::line::Lines;
 use crate::options::{Defaults, Options};
 use crate::request::LockRequest;
 use crate::run::Prepared;
+use crate::traces::Traces;
 use crate::watchdog::Watchdog;
 use crate::{FencingToken, LockError, LostReason, events, scope};
 
@@ -212,11 +213,14 @@ impl Core {
         let span = events::span(function, first.as_str());
         let hold = |key| {
             let hold = Hold::new(key, &self.owner, terms, span.clone());
-            if terms.wait.is_some() { hold.waiting_as(self.ears.name()) } else { hold }
+            let hold = if terms.wait.is_some() { hold.waiting_as(self.ears.name()) } else { hold };
+            if self.backend.reuses_values() { hold } else { hold.with_traces(Traces::new(self.watchdog.sweeper())) }
         };
         let others: Vec<Arc<Hold>> = others.into_iter().map(|key| Arc::new(hold(key))).collect();
         let first = hold(first);
-        let first = if others.is_empty() { first } else { first.with_others(others) };
+        if !others.is_empty() {
+            first.set_others(others);
+        }
         Ok((self, Arc::new(first)))
     }
 

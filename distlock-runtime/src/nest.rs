@@ -64,7 +64,7 @@ fn find(bodies: &[Body], core: &Core, asked: &Hold) -> Option<Arc<Hold>> {
     }
     let task = task::try_id();
     let mine = bodies.iter().rev().filter(|body| body.task == task && body.manager == core.number());
-    let mut held = mine.flat_map(|body| std::iter::once(&body.hold).chain(&*body.hold.others));
+    let mut held = mine.flat_map(|body| std::iter::once(&body.hold).chain(body.hold.others()));
     held.find(|held| held.key == asked.key).cloned()
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn would_deadlock(hold: &Hold) -> LockError {
 
 /// Passes under what the calling task holds.
 pub(crate) async fn pass(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
-    if hold.others.is_empty() { pass_one(&core, hold).await } else { several::pass(core, hold).await }
+    if hold.others().is_empty() { pass_one(&core, hold).await } else { several::pass(core, hold).await }
 }
 
 /// Passes under the lock that the calling task holds, as soon as no other call does that in the same body.
@@ -122,7 +122,9 @@ pub(crate) async fn mint(core: &Core, holds: &[&Hold]) -> Result<FencingToken, L
     let mut pauses = first.terms.backoff.pauses();
     for attempts in 1.. {
         let fencing = Fencing::new(1, core.highest_fence());
-        let entries: Vec<_> = holds.iter().map(|hold| hold.leading().entry().with_fencing(fencing)).collect();
+        let timeout = first.terms.command_timeout;
+        let entries = holds.iter().map(|hold| hold.leading().bare_entry(timeout).with_fencing(fencing));
+        let entries: Vec<_> = entries.collect();
         let source = match core.backend().mint(&entries).await {
             Ok(Some(token)) => {
                 core.note_fence(token);

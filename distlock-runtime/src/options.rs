@@ -72,7 +72,7 @@ impl Options {
         self
     }
 
-    /// Sets how long to stand in line for the lock.
+    /// Sets how long to stand in line for the lock, or to try for it again and again where there is no line.
     #[must_use]
     pub const fn wait(mut self, wait: Duration) -> Options {
         self.wait = Some(wait);

@@ -60,6 +60,9 @@ impl LockRequest {
     /// Stands in line for the lock, for no longer than `wait`, which is at most 24 h: first come, first served over all
     /// processes, but callers of one process wait for each other first. If [`retry`](Self::retry) is set here, too, the wait
     /// also ends when that many tries would have.
+    ///
+    /// Over several servers ([`LockManagerBuilder::redlock`](crate::LockManagerBuilder::redlock)) there is no line: the lock is
+    /// tried again and again, with jittered pauses, until it is granted or the time is over, and who gets it next is chance.
     pub fn wait(self, wait: Duration) -> Self {
         self.with(|options| options.wait(wait))
     }

@@ -69,7 +69,8 @@ pin_project! {
         Refused { error: Option<LockError> },
         Acquiring { #[pin] acquiring: A },
         Holding { guard: Option<LockGuard> },
-        Releasing { #[pin] releasing: R, returned: Option<T> },
+        // With the hold, if it is not the one that the call began with.
+        Releasing { #[pin] releasing: R, returned: Option<T>, later: Option<Arc<Hold>> },
         Done,
     }
 }
@@ -109,13 +110,15 @@ where
                 },
                 PhaseProjection::Holding { guard } => match ready!(poll_holding(guard, this.body.as_mut(), cx)) {
                     Ok((guard, returned)) => {
-                        Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
+                        let is_first = hold.is_some_and(|hold| std::ptr::eq(hold, Arc::as_ptr(guard.hold())));
+                        let later = (!is_first).then(|| guard.hold().clone());
+                        Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned), later }
                     }
                     Err(error) => break Ended::Failed(error),
                 },
-                PhaseProjection::Releasing { releasing, returned } => {
+                PhaseProjection::Releasing { releasing, returned, later } => {
                     let freed = ready!(releasing.poll(cx));
-                    match (returned.take(), hold) {
+                    match (returned.take(), later.as_deref().or(hold)) {
                         (Some(returned), Some(hold)) => break Ended::after_release(returned, &freed, hold),
                         _ => return Poll::Pending,
                     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AcquiredAll, BackendError, Entry, Fencing};
+use crate::backend::{AcquiredAll, BackendError, Entry, Fencing, Renewed};
 use crate::claim::{Refusal, RouteNote, Strays, owner};
 use crate::clock::Time;
 use crate::guard::LockGuard;
@@ -16,14 +16,22 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// Gets all locks of a group.
 pub(crate) async fn acquire(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard, LockError> {
-    let holds: Vec<Arc<Hold>> = std::iter::once(&first).chain(&*first.others).cloned().collect();
-    joined(all(&core, &holds).await?, &first)
+    joined(all(&core, &group(&core, &first)).await?, &first)
+}
+
+/// The holds of a group. Where each attempt has a value of its own, they find together only when they are held.
+fn group(core: &Core, first: &Arc<Hold>) -> Vec<Arc<Hold>> {
+    let asked = std::iter::once(first).chain(first.others());
+    if core.backend().reuses_values() {
+        return asked.cloned().collect();
+    }
+    asked.map(|hold| Arc::new(hold.afresh())).collect()
 }
 
 /// Gets those locks of a group that the calling task does not hold, and passes under the others.
 pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard, LockError> {
-    let holds = std::iter::once(&first).chain(&*first.others).cloned();
-    let (held, free): (Vec<_>, Vec<_>) = holds.partition(|hold| nest::outer(&core, hold).is_some());
+    let holds = group(&core, &first);
+    let (held, free): (Vec<_>, Vec<_>) = holds.into_iter().partition(|hold| nest::outer(&core, hold).is_some());
     let mut guards = Vec::new();
     for hold in held {
         guards.push(nest::pass_one(&core, hold).await?);
@@ -31,9 +39,12 @@ pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard,
     if !free.is_empty() {
         guards.extend(all(&core, &free).await?);
     }
-    if first.terms.fencing_token && !first.others.is_empty() {
+    // The first lock's guard is the one that the lease goes by.
+    guards.sort_by_key(|guard| guard.hold().key != first.key);
+    if first.terms.fencing_token && guards.len() > 1 {
         // One that is above the last of every key, of those that were held before and of the others.
-        let group: Vec<&Hold> = first.group().collect();
+        let holds: Vec<_> = guards.iter().map(|guard| guard.hold().clone()).collect();
+        let group: Vec<&Hold> = holds.iter().map(|hold| &**hold).collect();
         let token = nest::mint(&core, &group).await?;
         // Also for what the task held before: what it writes from now on must not pass for older.
         for hold in group {
@@ -41,8 +52,6 @@ pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard,
         }
         guards.iter_mut().for_each(LockGuard::spend_tokens);
     }
-    // The first lock's guard is the one that the lease goes by.
-    guards.sort_by_key(|guard| !Arc::ptr_eq(guard.hold(), &first));
     joined(guards, &first)
 }
 
@@ -50,7 +59,9 @@ pub(crate) async fn pass(core: Arc<Core>, first: Arc<Hold>) -> Result<LockGuard,
 fn joined(guards: Vec<LockGuard>, first: &Hold) -> Result<LockGuard, LockError> {
     let mut guards = guards.into_iter();
     let Some(guard) = guards.next() else { return Err(nest::would_deadlock(first)) };
-    Ok(guard.with_others(guards.collect()))
+    let others: Vec<LockGuard> = guards.collect();
+    guard.hold().set_others(others.iter().map(|other| other.hold().clone()).collect());
+    Ok(guard.with_others(others))
 }
 
 /// By single attempts that take all or none, or, for those who wait, one after the other in the order of their keys, which
@@ -71,6 +82,7 @@ async fn in_line(core: &Arc<Core>, holds: &[Arc<Hold>], wait: Duration) -> Resul
         guards.push(turn::wait(core.clone(), hold.clone(), left).await?);
     }
     if holds.len() > 1 {
+        let holds = guards.iter().map(|guard| guard.hold().clone()).collect();
         together(core, holds, &mut guards, until).await?;
     }
     Ok(guards)
@@ -80,14 +92,14 @@ async fn in_line(core: &Arc<Core>, holds: &[Arc<Hold>], wait: Duration) -> Resul
 /// the time that the last one came. With a fencing token that is above the last of every key.
 async fn together(
     core: &Arc<Core>,
-    holds: &[Arc<Hold>],
+    holds: Vec<Arc<Hold>>,
     guards: &mut [LockGuard],
     until: Time,
 ) -> Result<(), LockError> {
     let mut claims = Claims::new(core, holds);
     loop {
         let bound = until.max(Time::now().saturating_add(turn::SHORTEST_WAIT));
-        let (index, refusal) = match core.by(bound, claims.attempt()).await? {
+        let (index, refusal) = match core.by(bound, claims.start_anew()).await? {
             Some(Ok(())) => break,
             Some(Err(refused)) => refused,
             None => (0, Refusal::out_of_time()),
@@ -110,36 +122,76 @@ async fn at_once(core: &Arc<Core>, holds: &[Arc<Hold>]) -> Result<Vec<LockGuard>
     let Some(first) = holds.first() else { return Ok(Vec::new()) };
     let call = core.clone().enter()?;
     let mut pauses = first.terms.backoff.pauses();
-    let mut claims = Claims::new(core, holds);
+    let mut claims = Claims::new(core, holds.to_vec());
     loop {
-        for hold in holds {
+        for hold in &claims.holds {
             hold.count_attempt();
         }
         let (index, refusal) = match claims.attempt().await {
             Ok(()) => return claims.granted(),
             Err(refused) => refused,
         };
-        let hold = holds.get(index).unwrap_or(first);
+        let hold = claims.holds.get(index).unwrap_or(first);
         let last = hold.attempt() > u64::from(hold.terms.retry) || refusal.is_lasting();
         refusal.report(hold, last);
         if last {
             return Err(claims.error(index, refusal));
         }
-        call.core.pause(pauses.next(refusal.remaining())).await?;
+        let spread = claims.go_on();
+        call.core.pause(pauses.next(refusal.remaining()) + spread).await?;
     }
 }
 
 /// A call's claim to several locks. If it is dropped before a grant, what it may have left is freed.
 struct Claims<'a> {
     core: &'a Arc<Core>,
-    holds: &'a [Arc<Hold>],
+    holds: Vec<Arc<Hold>>,
     started: Time,
+    /// When the last attempt was sent.
+    sent: Time,
     strays: Strays,
 }
 
 impl<'a> Claims<'a> {
-    fn new(core: &'a Arc<Core>, holds: &'a [Arc<Hold>]) -> Claims<'a> {
-        Claims { core, holds, started: Time::now(), strays: Strays::default() }
+    fn new(core: &'a Arc<Core>, holds: Vec<Arc<Hold>>) -> Claims<'a> {
+        let started = Time::now();
+        Claims { core, holds, started, sent: started, strays: Strays::default() }
+    }
+
+    /// Gets ready for the next attempt, as [`Claim::go_on`](crate::claim::Claim::go_on) does.
+    fn go_on(&mut self) -> Duration {
+        if self.core.backend().reuses_values() {
+            return Duration::ZERO;
+        }
+        self.free_strays();
+        self.holds = self.holds.iter().map(|hold| Arc::new(hold.afresh())).collect();
+        Time::now().saturating_since(self.sent).mul_f64(fastrand::f64())
+    }
+
+    /// Starts the leases of locks that are held anew.
+    async fn start_anew(&mut self) -> Result<(), (usize, Refusal)> {
+        // An attempt that failed could be taken back where a value is not asked for twice, and with it what is held.
+        if self.core.backend().reuses_values() { self.attempt().await } else { self.extend().await }
+    }
+
+    async fn extend(&mut self) -> Result<(), (usize, Refusal)> {
+        let fencing = Fencing::new(1, self.core.highest_fence());
+        let entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry().with_fencing(fencing)).collect();
+        let gone = || Refusal::Failed(BackendError::lasting("one of the locks was lost while others were waited for"));
+        let sent = Time::now();
+        for (index, answer) in self.core.backend().renew(&entries).await.into_iter().enumerate() {
+            match answer {
+                Ok(Renewed::Extended) => {}
+                Ok(Renewed::NotHeld) => return Err((index, gone())),
+                Err(error) => return Err((index, Refusal::Failed(error))),
+            }
+        }
+        let mut token = None;
+        if self.holds.iter().any(|hold| hold.terms.fencing_token) {
+            token = self.core.backend().mint(&entries).await.map_err(|error| (0, Refusal::Failed(error)))?;
+            token.ok_or_else(|| (0, gone()))?;
+        }
+        self.accept(sent, token).map_err(|refusal| (0, refusal))
     }
 
     /// Tries for all. Says which lock was refused and why.
@@ -151,7 +203,8 @@ impl<'a> Claims<'a> {
         }
         // Counted until the answer says otherwise, so that nothing is forgotten if this is dropped.
         self.strays.requests = self.strays.requests.saturating_add(1);
-        let (sent, mut route) = (Time::now(), RouteNote::of(&mut self.strays));
+        self.sent = Time::now();
+        let (sent, mut route) = (self.sent, RouteNote::of(&mut self.strays));
         let answer = self.core.backend().acquire_all(&entries, &mut route.route).await;
         let refused = match answer {
             Ok(AcquiredAll::Granted(token)) => {
@@ -172,7 +225,7 @@ impl<'a> Claims<'a> {
     }
 
     fn accept(&self, sent: Time, token: Option<FencingToken>) -> Result<(), Refusal> {
-        for hold in self.holds {
+        for hold in &self.holds {
             if token.is_none() && hold.terms.fencing_token {
                 return Err(Refusal::Failed(BackendError::lasting("the backend has no fencing tokens")));
             }
@@ -187,7 +240,7 @@ impl<'a> Claims<'a> {
     fn granted(&mut self) -> Result<Vec<LockGuard>, LockError> {
         let strays = self.left();
         let mut guards = Vec::with_capacity(self.holds.len());
-        for hold in self.holds {
+        for hold in &self.holds {
             guards.push(LockGuard::new(self.core.enter_again(), hold.clone(), strays.clone()));
             events::acquired(hold);
         }
@@ -208,16 +261,22 @@ impl<'a> Claims<'a> {
         let hold = self.holds.get(index).or(self.holds.first());
         hold.map_or(LockError::ShuttingDown, |hold| refusal.into_error(hold, waited))
     }
+
+    /// Has freed what requests without an answer may have set.
+    fn free_strays(&mut self) {
+        let strays = std::mem::take(&mut self.strays);
+        if strays.requests == 0 {
+            return;
+        }
+        for hold in &self.holds {
+            self.core.watchdog().unwatch(hold);
+            self.core.watchdog().free_strays(hold, strays.clone());
+        }
+    }
 }
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
-        if self.strays.requests == 0 {
-            return;
-        }
-        for hold in self.holds {
-            self.core.watchdog().unwatch(hold);
-            self.core.watchdog().free_strays(hold, self.strays.clone());
-        }
+        self.free_strays();
     }
 }

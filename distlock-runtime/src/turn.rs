@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::backend::{BackendError, PATIENCE};
 use crate::claim::{Ask, Claim, Refusal, Strays};
 use crate::clock::Time;
-use crate::events;
+use crate::ears::Ear;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::line::{Competitor, Line, Seat, Tenure, Ticket, Turns};
 use crate::manager::{Core, Entered};
-use crate::{FencingToken, LockError};
+use crate::{FencingToken, LockError, backoff, events};
 
 /// How often a waiter gives a sign of life, and so finds out about a call that it has missed: three times before its
 /// patience with others, [`PATIENCE`](crate::backend::PATIENCE), is over.
@@ -62,7 +62,7 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
             }
         }
     }
-    compete(call, &hold, (line, seat, queued), started, until).await
+    compete(call, hold, (line, seat, queued), started, until).await
 }
 
 /// Waits for the seat in the line of this process. It is gone without (`Some(None)`) where whoever has it does nothing, since
@@ -120,26 +120,28 @@ fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> 
 
 async fn compete(
     call: Entered,
-    hold: &Arc<Hold>,
+    hold: Arc<Hold>,
     (line, seat, queued): (Arc<Line>, Option<Seat>, bool),
     started: Time,
     until: Time,
 ) -> Result<LockGuard, LockError> {
     let core = call.core.clone();
-    let ear = core.ears().listen(hold.token_in_line());
     let has_seat = seat.is_some();
-    let mut claim = Claim::new(&core, hold).with_seat(seat, queued);
     let tokens = if hold.terms.fencing_token { MOST_TURNS + 1 } else { 0 };
+    let mut pauses = Pauses::new(&core, &hold);
+    pauses.after_own(&core, &line).await?;
+    let mut claim = Claim::new(&core, hold).with_seat(seat, queued);
     // Within the wait; but who waits for less than a round trip still gets a lock that is free.
     let patience = until.max(started.saturating_add(SHORTEST_WAIT));
     let mut last_refusal = None;
     loop {
-        hold.count_attempt();
+        claim.hold().count_attempt();
         expect(&line, has_seat, LONGEST_REQUEST);
         let refusal = match core.by(patience, claim.attempt(Ask::Wait { tokens })).await? {
             Some(Ok(grant)) => {
-                let turns = Turns::new(hold, grant.others, line.waiting(), tokens);
-                return held(call, hold, grant.strays, claim.into_seat(), turns);
+                let hold = claim.hold().clone();
+                let turns = Turns::new(&hold, grant.others, line.waiting(), tokens);
+                return held(call, &hold, grant.strays, claim.into_seat(), turns);
             }
             Some(Err(refusal)) => refusal,
             None => last_refusal.take().unwrap_or_else(Refusal::out_of_time),
@@ -147,15 +149,60 @@ async fn compete(
         line.refused(&refusal);
         let now = Time::now();
         let last = now >= until || refusal.is_lasting();
-        refusal.report(hold, last);
+        refusal.report(claim.hold(), last);
         if last {
-            return Err(refusal.into_error(hold, now.saturating_since(started)));
+            return Err(refusal.into_error(claim.hold(), now.saturating_since(started)));
         }
-        core.ears().open(&core);
-        let pause = refusal.next_sign().min(until.saturating_since(now));
+        let pause = pauses.next(&refusal, &mut claim).min(until.saturating_since(now));
         expect(&line, has_seat, pause + PATIENCE);
-        core.by(now.saturating_add(pause), ear.called()).await?;
+        pauses.take(&core, now.saturating_add(pause)).await?;
         last_refusal = Some(refusal);
+    }
+}
+
+/// What a waiter does between two requests.
+enum Pauses {
+    /// It stands in the server's line, and listens for its call.
+    InLine(Ear),
+    /// There is no line, so that it asks again and again.
+    Polling(backoff::Pauses),
+}
+
+impl Pauses {
+    fn new(core: &Core, hold: &Hold) -> Pauses {
+        if core.backend().reuses_values() {
+            Pauses::InLine(core.ears().listen(hold.token_in_line()))
+        } else {
+            Pauses::Polling(hold.terms.backoff.pauses())
+        }
+    }
+
+    /// Where there is no line, and callers of this process had the lock one after the other, those of others get a chance to
+    /// ask for it.
+    async fn after_own(&self, core: &Core, line: &Line) -> Result<(), LockError> {
+        match self {
+            Pauses::Polling(pauses) if line.was_ours() => core.pause(pauses.jitter()).await,
+            _ => Ok(()),
+        }
+    }
+
+    fn next(&mut self, refusal: &Refusal, claim: &mut Claim<'_>) -> Duration {
+        match self {
+            Pauses::InLine(_) => refusal.next_sign(),
+            Pauses::Polling(pauses) => {
+                pauses.next(refusal.remaining()).min(SIGN_OF_LIFE + pauses.jitter()) + claim.go_on()
+            }
+        }
+    }
+
+    async fn take(&self, core: &Arc<Core>, until: Time) -> Result<(), LockError> {
+        match self {
+            Pauses::InLine(ear) => {
+                core.ears().open(core);
+                core.by(until, ear.called()).await.map(drop)
+            }
+            Pauses::Polling(_) => core.pause(until.saturating_since(Time::now())).await,
+        }
     }
 }
 

@@ -32,6 +32,17 @@ pub(crate) struct Watchdog {
     runtime: io::Result<Handle>,
 }
 
+/// A way to have keys freed, for who has no manager at hand.
+#[derive(Clone)]
+pub(crate) struct Sweeper(Arc<Shared>);
+
+impl Sweeper {
+    /// Frees a key wherever it is or may come to be.
+    pub(crate) fn sweep(&self, hold: &Arc<Hold>) {
+        self.0.reclaim(Reclaim::stray(hold.clone(), None, 1));
+    }
+}
+
 impl Watchdog {
     /// Starts the thread. If that fails, [`ensure_running`](Self::ensure_running) says so before any lock is taken.
     pub(crate) fn start(backend: Arc<dyn Backend>) -> Watchdog {
@@ -86,7 +97,7 @@ impl Watchdog {
     fn add(&self, hold: &Arc<Hold>, progress: Progress) {
         let mut state = self.shared.lock();
         let at = state.schedule.watch(hold, progress);
-        let early = at < state.wakes_at;
+        let early = state.wakes_by(at);
         drop(state);
         if early {
             self.shared.wake.notify_one();
@@ -106,6 +117,10 @@ impl Watchdog {
     /// Keeps a place in the line for the next caller of this process.
     pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Left {
         Left::new(&self.shared, hold)
+    }
+
+    pub(crate) fn sweeper(&self) -> Sweeper {
+        Sweeper(self.shared.clone())
     }
 
     /// Frees the key of a lock that was held.

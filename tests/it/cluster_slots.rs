@@ -34,8 +34,7 @@ async fn whatever_the_key_all_of_a_lock_is_in_one_slot() {
             let fence = format!("{lock}:fence");
             assert!(names.contains(&fence), "{fence} is not where its lock is");
             let slot = |name: &str| cmd("CLUSTER").arg("KEYSLOT").arg(name).clone();
-            let slots: (u16, u16) =
-                (node.query(&slot(lock)).await.unwrap(), node.query(&slot(&fence)).await.unwrap());
+            let slots: (u16, u16) = (node.query(&slot(lock)).await.unwrap(), node.query(&slot(&fence)).await.unwrap());
             assert_eq!(slots.0, slots.1, "{lock}");
         }
         let errors = node.info("errorstats").await.unwrap();

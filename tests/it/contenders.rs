@@ -47,11 +47,8 @@ impl Contenders {
         self.tasks.push(tokio::spawn(async move {
             loop {
                 let request = manager.lock(&key).ttl(ttl);
-                let request = if waits {
-                    request.wait(Duration::from_secs(30))
-                } else {
-                    request.retry(1000).backoff(brisk())
-                };
+                let request =
+                    if waits { request.wait(Duration::from_secs(30)) } else { request.retry(1000).backoff(brisk()) };
                 let (log, key) = (log.clone(), key.clone());
                 let _outcome: Result<(), Failure> = request
                     .run(async move {

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use distlock::{LostReason, distributed_lock};
+use distlock::{LockManager, LostReason, distributed_lock};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Level, Subscriber};
@@ -134,6 +134,17 @@ async fn a_call_is_told_from_its_acquire_to_its_release_under_the_functions_name
     soon("the call to end", call).await.unwrap().unwrap();
     let released = tells("events:whole", "released", Level::DEBUG).await;
     assert_eq!(released.fields["token"], acquired.fields["token"]);
+}
+
+#[tokio::test]
+async fn an_even_number_of_servers_is_one_warning() {
+    LazyLock::force(&LISTENING);
+    // Nobody listens there, and that is found out after the number.
+    let urls = (1..=6).map(|port| format!("redis://127.0.0.1:{port}"));
+    LockManager::builder().redlock(urls).build().await.unwrap_err();
+    let seen = SEEN.lock().unwrap();
+    let told: Vec<_> = seen.iter().filter(|seen| seen.fields.get("servers").is_some_and(|n| n == "6")).collect();
+    assert!(told.len() == 1 && told[0].level == Level::WARN, "{told:?}");
 }
 
 #[tokio::test]

@@ -44,6 +44,8 @@ mod odd_callers;
 mod odd_runtimes;
 mod passing_faults;
 mod reconnecting;
+mod redlock;
+mod redlock_faults;
 mod releasing;
 mod rights;
 mod runtimes;

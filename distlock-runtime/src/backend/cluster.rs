@@ -15,8 +15,8 @@ use std::sync::Arc;
 use crc::{CRC_16_XMODEM, Crc};
 use futures_util::future::join_all;
 
-pub(crate) use self::topology::Access;
 use self::ears::Wanted;
+pub(crate) use self::topology::Access;
 use self::topology::Topology;
 use self::view::SLOTS;
 use self::way::{Signpost, Way};
@@ -54,7 +54,7 @@ impl ClusterBackend {
     async fn connect(&self) -> Result<(), BackendError> {
         self.topology.connect().await?;
         let owners = self.topology.owners();
-        let prepared = join_all(owners.iter().map(|node| node.prepare())).await;
+        let prepared = join_all(owners.iter().map(Backend::prepare)).await;
         if let Some(Err(error)) = prepared.into_iter().min_by_key(Result::is_err) {
             return Err(error);
         }

@@ -27,12 +27,11 @@ pub(crate) use self::errors::is_non_local;
 pub(crate) use self::inspect::Inspector;
 pub use self::inspect::ServerCheck;
 use self::live::Live;
-use self::scripts::{Lua, RELEASE, RELEASE_ALONE, RENEW};
+use self::scripts::{FREE, Lua, RAISE, RELEASE, RENEW};
 pub(crate) use self::sentinel::Service;
 pub(crate) use self::shards::{ShardEar, Told};
 use super::{
-    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Fencing, Listener, Released, Renewed,
-    Route, Turn,
+    Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
 };
 use crate::clock::Time;
 use crate::{FencingToken, events};
@@ -40,6 +39,8 @@ use crate::{FencingToken, events};
 /// Locks on one Redis server.
 pub(crate) struct RedisBackend {
     connections: Arc<Connections>,
+    /// What frees a lock.
+    release: &'static Lua,
     connect_timeout: Duration,
     inspector: Arc<Inspector>,
     inspected: AtomicBool,
@@ -61,6 +62,7 @@ impl RedisBackend {
         let (dialer, inspector) = (Dialer::new(target, prefix, connect_timeout), Arc::<Inspector>::default());
         RedisBackend {
             connections: Arc::new(Connections::new(dialer.inspected_by(Some(inspector.clone())))),
+            release: &RELEASE,
             connect_timeout,
             inspector,
             inspected: AtomicBool::new(false),
@@ -93,6 +95,7 @@ impl RedisBackend {
             tried_to_call: AtomicBool::new(true),
             acks: self.acks.clone(),
             asking: true,
+            release: self.release,
         }
     }
 
@@ -105,6 +108,11 @@ impl RedisBackend {
         Ok(if self.asking { Arc::new(live.asking()) } else { live })
     }
 
+    /// The same for one of several servers, which keep no lines.
+    pub(crate) fn without_lines(self) -> RedisBackend {
+        RedisBackend { release: &FREE, ..self }
+    }
+
     /// Connects and, the first time, looks at the server.
     async fn connect(&self) -> Result<(), BackendError> {
         let live = self.connections.get(self.connect_timeout).await?;
@@ -114,7 +122,21 @@ impl RedisBackend {
         Ok(())
     }
 
-    async fn acquire(
+    /// Whether there is a connection for the running runtime.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.connections.is_ready()
+    }
+
+    /// Has a connection made for the running runtime, with nobody to wait for it.
+    pub(crate) fn begin_to_connect(&self) {
+        self.connections.begin();
+    }
+
+    pub(crate) async fn connect_within(&self, timeout: Duration) -> Result<(), BackendError> {
+        self.connections.get(timeout).await.map(drop)
+    }
+
+    pub(crate) async fn acquire(
         &self,
         entry: Entry<'_>,
         attempt: Attempt,
@@ -134,7 +156,7 @@ impl RedisBackend {
         live.wait(entry).await
     }
 
-    async fn acquire_all(
+    pub(crate) async fn acquire_all(
         &self,
         entries: &[Entry<'_>],
         route: &mut Option<Arc<dyn Route>>,
@@ -144,20 +166,19 @@ impl RedisBackend {
         live.acquire_all(entries).await
     }
 
-    async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
+    pub(crate) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
         self.live(self.connect_timeout).await?.mint(entries).await
     }
 
-    /// Raises the last fencing token of a lock to one that another server has minted.
-    pub(crate) async fn raise_fence(&self, entry: Entry<'_>, token: FencingToken) -> Result<(), BackendError> {
-        let entry = entry.with_fencing(Fencing::new(1, token.get()));
-        self.live(self.connect_timeout).await?.raise_fence(entry).await
+    /// Raises the last fencing tokens of locks to those that the entries are to be above.
+    pub(crate) async fn raise_fences(&self, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
+        self.call_all(&RAISE, entries).await
     }
 
     /// Releases a lock without a look at its line, for the time while the two may be on different nodes of a cluster. Who
     /// waits finds out by asking.
     pub(crate) async fn release_alone(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
-        self.live(entry.timeout).await?.release(&RELEASE_ALONE, entry).await
+        self.live(entry.timeout).await?.release(&FREE, entry).await
     }
 
     /// What a node of a cluster knows of the cluster.
@@ -168,12 +189,12 @@ impl RedisBackend {
     pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
         let live = self.live(entry.timeout).await?;
-        match live.release(&RELEASE, entry.since(begin)).await {
+        match live.release(self.release, entry.since(begin)).await {
             // As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the
             // first request was carried out after all, so that it says nothing.
             Err(interrupted) if interrupted.is_interrupted() => {
                 let live = Box::pin(self.live(entry.since(begin).timeout)).await?;
-                let again = Box::pin(live.release(&RELEASE, entry.since(begin))).await?;
+                let again = Box::pin(live.release(self.release, entry.since(begin))).await?;
                 if again == Released::Freed { Ok(again) } else { Err(interrupted) }
             }
             answer => answer,
@@ -279,7 +300,7 @@ impl Backend for RedisBackend {
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
         Box::pin(async move {
             let answer = |ours| if ours { Released::Freed } else { Released::NotHeld };
-            self.call_all(&RELEASE, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
+            self.call_all(self.release, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
         })
     }
 }

@@ -20,7 +20,7 @@ impl Parked {
         let at = Time::now().saturating_add(CLAIM);
         let mut state = shared.lock();
         let due = state.schedule.reclaim(Reclaim::held(hold.clone()), at).ok()?;
-        let early = at < state.wakes_at;
+        let early = state.wakes_by(at);
         drop(state);
         if early {
             shared.wake.notify_one();

@@ -30,9 +30,11 @@ enum Streak {
 }
 
 impl Reclaim {
-    /// For a lock that was held: once the server answers, the key is free.
+    /// For a lock that was held: once the server answers, the key is free. Of several servers, some may not have answered
+    /// before.
     pub(super) fn held(hold: Arc<Hold>) -> Reclaim {
-        Reclaim::new(hold, None, 0)
+        let strays = u32::from(hold.traces().is_some());
+        Reclaim::new(hold, None, strays)
     }
 
     /// For so many requests of unknown outcome. That the key is not there yet proves nothing, unless the answer came along
@@ -58,6 +60,7 @@ impl Reclaim {
         self.route = None;
         self.streak = match (answer, self.streak) {
             (Ok(_), _) if by_route || self.strays == 0 => return Next::Done,
+            _ if self.hold.is_swept() => return Next::Done,
             (Ok(Released::Freed), _) if self.strays == 1 => return Next::Done,
             (Ok(Released::Freed), _) => {
                 self.strays -= 1;

@@ -27,7 +27,7 @@ pub(super) struct Shared {
 #[derive(Default)]
 pub(super) struct State {
     pub(super) schedule: Schedule,
-    /// When the thread wakes by itself. Set by it before it sleeps.
+    /// When the thread wakes by itself, if it is not woken before.
     pub(super) wakes_at: Time,
     /// How many releases are on their way.
     pub(super) releasing: usize,
@@ -35,6 +35,13 @@ pub(super) struct State {
 }
 
 impl State {
+    /// Has the thread awake at some time. Says whether it has to be woken for that.
+    pub(super) fn wakes_by(&mut self, at: Time) -> bool {
+        let early = at < self.wakes_at;
+        self.wakes_at = self.wakes_at.min(at);
+        early
+    }
+
     pub(super) fn is_settled(&self) -> bool {
         self.releasing == 0 && !self.schedule.has_urgent_reclaims()
     }
@@ -78,9 +85,13 @@ impl Shared {
         if state.ending && state.is_settled() && !state.schedule.has_reclaims() {
             return None;
         }
-        let work = state.schedule.take_due(Time::now());
+        let now = Time::now();
+        let work = state.schedule.take_due(now);
         state.releasing += work.reclaims.len();
-        state.wakes_at = state.schedule.next();
+        // What this was to wake for may be gone by now, as short locks are. It still wakes then: else the next one would have
+        // to wake it again at once.
+        let earlier = if state.wakes_at > now { state.wakes_at } else { Time::FAR_FUTURE };
+        state.wakes_at = state.schedule.next().min(earlier);
         Some((work, state.wakes_at))
     }
 

@@ -60,11 +60,11 @@ impl Cluster {
 
     /// Waits until all nodes know each other and all slots.
     async fn is_whole(&self) {
-        let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+        let count = format!("cluster_known_nodes:{}\r", self.nodes.len());
         for node in &self.nodes {
             let knows = || async {
                 let info: String = node.ask(cmd("CLUSTER").arg("INFO")).await;
-                info.contains("cluster_state:ok\r") && info.contains(&known)
+                info.contains("cluster_state:ok\r") && info.contains(&count)
             };
             eventually("a node to know the cluster", knows).await;
         }

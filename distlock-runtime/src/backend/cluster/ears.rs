@@ -16,11 +16,14 @@ use tokio::time::timeout;
 use super::slot;
 use super::topology::Topology;
 use crate::backend::redis::{RedisBackend, Told};
-use crate::backend::{BackendError, FORGET, Listener};
+use crate::backend::{BackendError, Listener};
 use crate::clock::Time;
 
 /// How often it is looked whether slots have moved and keys are waited for no more.
 const TICK: Duration = Duration::from_secs(1);
+
+/// For how long a key is listened for that nobody waits for any more. Those who wait say so several times a second.
+const FORGET: Duration = Duration::from_secs(2);
 
 /// How many messages may wait to be told. One that finds no room costs its waiter as much as one that is lost.
 const ROOM: usize = 1024;
@@ -119,17 +122,16 @@ fn attend(
     // Of an ear that has failed nobody has the other end.
     ears.retain(|ear| !ear.keys.is_closed() && by_node.iter().any(|(node, _)| Arc::ptr_eq(node, &ear.node)));
     for (node, keys) in by_node {
-        match ears.iter().find(|ear| Arc::ptr_eq(&ear.node, &node)) {
-            Some(ear) => drop(ear.keys.send_if_modified(|known| {
+        if let Some(ear) = ears.iter().find(|ear| Arc::ptr_eq(&ear.node, &node)) {
+            ear.keys.send_if_modified(|known| {
                 let is_new = *known != keys;
                 *known = keys;
                 is_new
-            })),
-            None => {
-                let (sender, receiver) = watch::channel(keys);
-                open(node.clone(), receiver);
-                ears.push(Ear { node, keys: sender });
-            }
+            });
+        } else {
+            let (sender, receiver) = watch::channel(keys);
+            open(node.clone(), receiver);
+            ears.push(Ear { node, keys: sender });
         }
     }
 }
@@ -153,7 +155,8 @@ impl Attention {
             let wanted: BTreeSet<String> =
                 self.keys.borrow_and_update().iter().map(|key| ear.channel(key, &self.waiter)).collect();
             let patience = self.topology.connect_timeout();
-            let added = wanted.difference(&channels).map(async |channel| (channel, ear.subscribe(channel, patience).await));
+            let added =
+                wanted.difference(&channels).map(async |channel| (channel, ear.subscribe(channel, patience).await));
             let mut subscribed = Vec::new();
             for (channel, answer) in join_all(added).await {
                 match answer {
@@ -172,7 +175,8 @@ impl Attention {
             let until = tokio::time::Instant::now() + TICK;
             loop {
                 let (message, change) = (pin!(pushed.recv()), pin!(self.keys.changed()));
-                match timeout(until.saturating_duration_since(tokio::time::Instant::now()), select(message, change)).await
+                match timeout(until.saturating_duration_since(tokio::time::Instant::now()), select(message, change))
+                    .await
                 {
                     Ok(Either::Left((Some(Told::HandedOver(token)), _))) => {
                         let _ = tell.try_send(News::HandedOver(token));

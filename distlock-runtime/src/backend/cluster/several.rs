@@ -10,7 +10,7 @@ use super::way::{Signpost, Way};
 use super::{ClusterBackend, slot};
 use crate::FencingToken;
 use crate::backend::redis::RedisBackend;
-use crate::backend::{AcquiredAll, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route};
+use crate::backend::{AcquiredAll, Backend, BackendError, BoxFuture, Entry, Fencing, Released, Renewed, Route};
 
 type Answers<T> = Vec<Result<T, BackendError>>;
 
@@ -154,11 +154,13 @@ impl ClusterBackend {
     }
 
     async fn raise_fence(&self, entry: Entry<'_>, token: FencingToken) -> Result<(), BackendError> {
+        let entry = entry.with_fencing(Fencing::new(1, token.get()));
         let mut way = self.way(&entry).await?;
         loop {
-            match way.node().raise_fence(way.entry(entry), token).await {
+            let raised = way.node().raise_fences(&[way.entry(entry)]).await.pop();
+            match raised.unwrap_or_else(|| Err(BackendError::unanswered("the node answered too few"))) {
                 Err(error) if way.goes_on(&error).await => {}
-                answer => return way.end(answer),
+                answer => return way.end(answer.map(drop)),
             }
         }
     }

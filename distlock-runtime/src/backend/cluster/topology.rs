@@ -87,17 +87,15 @@ impl Topology {
     ///
     /// Nothing was sent to the node if it fails.
     pub(super) async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<RedisBackend>, BackendError> {
-        match self.trusted_owner(slot) {
-            Some(owner) => Ok(owner),
-            None => {
-                Box::pin(self.refresh(usize::MAX, self.access.connect_timeout)).await?;
-                let nobody = || format!("of {}, no node is known to have slot {slot}", self.describe());
-                self.known_owner(slot).ok_or_else(|| BackendError::passing(nobody()))
-            }
+        if let Some(owner) = self.trusted_owner(slot) {
+            return Ok(owner);
         }
+        Box::pin(self.refresh(usize::MAX, self.access.connect_timeout)).await?;
+        let nobody = || format!("of {}, no node is known to have slot {slot}", self.describe());
+        self.known_owner(slot).ok_or_else(|| BackendError::passing(nobody()))
     }
 
-    /// The nodes that have slots, and any that is known where there are none.
+    /// The nodes that have slots.
     pub(super) fn owners(&self) -> Vec<Arc<RedisBackend>> {
         let state = self.read();
         let owners = state.map.owners().into_iter().filter_map(|address| state.nodes.get(address));
@@ -179,7 +177,8 @@ impl Topology {
         let mut heard = self.ask(known, until).await;
         if !heard.has_claims() {
             let seeds = self.access.seeds.iter().map(|seed| Ok((seed.clone(), self.node(seed)?)));
-            let more = self.ask(seeds.collect::<Result<Vec<_>, BackendError>>()?, until.max(begin_again(patience))).await;
+            let more =
+                self.ask(seeds.collect::<Result<Vec<_>, BackendError>>()?, until.max(begin_again(patience))).await;
             heard = Heard { views: more.views, failures: heard.failures.into_iter().chain(more.failures).collect() };
         }
         if !heard.has_claims() {

@@ -41,7 +41,8 @@ impl View {
             }
             view.nodes.push(address.clone());
             // What is in brackets is a slot on its way to or from another node: the commands on it tell.
-            let slots: Vec<_> = slots.iter().filter(|slot| !slot.starts_with('[')).filter_map(|slot| range(slot)).collect();
+            let slots: Vec<_> =
+                slots.iter().filter(|slot| !slot.starts_with('[')).filter_map(|slot| range(slot)).collect();
             if flags.contains(&"master") && !slots.is_empty() {
                 view.claims.push(Claim { address, epoch, slots });
             }
@@ -122,7 +123,8 @@ impl Map {
             let owner = Owner { address: Arc::new(claim.address.clone()), epoch: claim.epoch };
             for (first, last) in &claim.slots {
                 let slots = latest.get_mut(usize::from(*first)..=usize::from(*last)).unwrap_or_default();
-                for slot in slots.iter_mut().filter(|slot| slot.as_ref().is_none_or(|known| known.epoch < owner.epoch)) {
+                for slot in slots.iter_mut().filter(|slot| slot.as_ref().is_none_or(|known| known.epoch < owner.epoch))
+                {
                     *slot = Some(owner.clone());
                 }
             }

@@ -82,9 +82,7 @@ impl<'a> Way<'a> {
         self.hops += 1;
         let next = match signpost {
             Signpost::Moved(address) => self.topology.move_slot(self.slot, &self.at(address)),
-            Signpost::Ask(address) => {
-                self.topology.node(&self.at(address)).map(|node| Arc::new(node.asking()))
-            }
+            Signpost::Ask(address) => self.topology.node(&self.at(address)).map(|node| Arc::new(node.asking())),
             Signpost::TryAgain => self.after(Duration::from_millis(fastrand::u64(5..20))).await,
             Signpost::Down => {
                 self.topology.hurry();

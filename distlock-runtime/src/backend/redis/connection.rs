@@ -67,6 +67,24 @@ impl Connections {
         }
     }
 
+    /// Whether the running runtime has a connection that works.
+    pub(super) fn is_ready(&self) -> bool {
+        Handle::try_current().is_ok_and(|runtime| self.usable(runtime.id()).is_some())
+    }
+
+    /// Begins to make a connection for the running runtime, unless there is one or it is being made.
+    pub(super) fn begin(self: &Arc<Self>) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = slots.iter().find(|slot| slot.id == runtime.id());
+        let begun = slot.and_then(|slot| slot.attempt.as_ref()).is_some_and(is_current);
+        drop(slots);
+        if !begun {
+            // Whoever needs it joins it later.
+            drop(self.join_attempt(&runtime));
+        }
+    }
+
     fn usable(&self, id: runtime::Id) -> Option<Arc<Live>> {
         let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
         let attempt = slots.iter().find(|slot| slot.id == id)?.attempt.as_ref()?;

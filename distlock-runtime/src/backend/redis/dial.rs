@@ -153,7 +153,8 @@ impl Dialer {
     /// Connects to a node of a cluster to hear what is published in its slots.
     pub(super) async fn open_ear(&self, tell: impl Fn(Told) + Send + Sync + 'static) -> Result<ShardEar, BackendError> {
         let deadline = Instant::now() + self.connect_timeout;
-        let (client, site) = self.client(deadline).await.map_err(|unreachable| unreachable.explain(&self.site.address))?;
+        let (client, site) =
+            self.client(deadline).await.map_err(|unreachable| unreachable.explain(&self.site.address))?;
         match timeout_at(deadline, ShardEar::open(&client, site.clone(), tell)).await {
             Ok(opened) => opened.map_err(|error| explain_connect(error, &site.address)),
             Err(_) => Err(Unreachable::TimedOut(self.connect_timeout).explain(&site.address)),

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::acks::Round;
 use super::errors::{explain_with, is_noscript};
-use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RAISE, RELEASE, Source, WAIT};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
@@ -165,10 +165,6 @@ impl Live {
         }
     }
 
-    pub(super) async fn raise_fence(&self, entry: Entry<'_>) -> Result<(), BackendError> {
-        self.call(&RAISE, entry).await.map(drop)
-    }
-
     pub(super) async fn cluster_nodes(&self, timeout: Duration) -> Result<String, BackendError> {
         let mut question = redis::cmd("CLUSTER");
         let answer = self.send(question.arg("NODES"), timeout).await.map_err(|error| self.explain(error))?;
@@ -249,10 +245,12 @@ impl Live {
                 pipeline
             })
         };
-        let mut answers = self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry, self.site.sharded)), left()).await;
+        let mut answers =
+            self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry, self.site.sharded)), left()).await;
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
             // None of ours does harm twice, so all are sent again.
-            answers = self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry, self.site.sharded)), left()).await;
+            answers =
+                self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry, self.site.sharded)), left()).await;
         }
         match answers {
             Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer, lua)).collect(),

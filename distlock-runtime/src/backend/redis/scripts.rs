@@ -5,14 +5,16 @@ use redis::{Cmd, RedisWrite, Script, ToRedisArgs, ToSingleRedisArg};
 use super::live::millis;
 use crate::backend::{Entry, FORGET};
 
-pub(super) static ACQUIRE: Lua = Lua::new(include_str!("../../../scripts/acquire.lua"), &[FENCE], |command, entry, _| {
-    set(command, entry);
-});
+pub(super) static ACQUIRE: Lua =
+    Lua::new(include_str!("../../../scripts/acquire.lua"), &[FENCE], |command, entry, _| {
+        set(command, entry);
+    });
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
 pub(super) static MINT: Source = Source::new(include_str!("../../../scripts/mint.lua"));
-pub(super) static WAIT: Lua = Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry, sharded| {
-    set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(sharded.then_some(SHARDED));
-});
+pub(super) static WAIT: Lua =
+    Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry, sharded| {
+        set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(sharded.then_some(SHARDED));
+    });
 /// The token to raise to is what the entry asks to be above.
 pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua"), &[FENCE], |command, entry, _| {
     command.arg(entry.fencing.map_or(0, |fencing| fencing.above));
@@ -20,10 +22,15 @@ pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua
 pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry, _| {
     command.arg(millis(entry.ttl));
 });
-pub(super) static RELEASE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry, sharded| {
-    if sharded { command.arg(entry.waiter.unwrap_or_default()).arg(SHARDED) } else { command.arg(entry.waiter) };
-});
-pub(super) static RELEASE_ALONE: Lua = Lua::new(include_str!("../../../scripts/release.lua"), &[], |_, _, _| {});
+pub(super) static FREE: Lua = Lua::new(include_str!("../../../scripts/free.lua"), &[], |_, _, _| {});
+pub(super) static RELEASE: Lua =
+    Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry, sharded| {
+        if sharded {
+            command.arg(entry.waiter.unwrap_or_default()).arg(SHARDED)
+        } else {
+            command.arg(entry.waiter)
+        };
+    });
 
 /// What the scripts have in common. A line `-- include <name>` stands for it.
 const PARTS: [(&str, &str); 2] = [
@@ -83,7 +90,11 @@ pub(super) struct Lua {
 }
 
 impl Lua {
-    const fn new(text: &'static str, helpers: &'static [&'static str], arguments: fn(&mut Cmd, &Entry<'_>, bool)) -> Lua {
+    const fn new(
+        text: &'static str,
+        helpers: &'static [&'static str],
+        arguments: fn(&mut Cmd, &Entry<'_>, bool),
+    ) -> Lua {
         Lua { source: Source::new(text), helpers, arguments }
     }
 

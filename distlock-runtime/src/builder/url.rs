@@ -1,0 +1,50 @@
+//! What a URL says: which kind of place it names, and how to speak there.
+
+use std::sync::Arc;
+
+use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+
+use super::client::Certificates;
+use super::{invalid, service};
+use crate::LockError;
+use crate::backend::redis::Target;
+
+pub(super) fn target(url: &str, certificates: &Certificates) -> Result<Target, LockError> {
+    let scheme = check_scheme(url)?;
+    if let Some(scheme) = scheme.strip_suffix("-sentinel") {
+        return Ok(Target::Service(Arc::new(service::service(url, scheme, certificates)?)));
+    }
+    let info = url.into_connection_info().map_err(|error| {
+        let form = "it has the form `redis://[user:password@]host[:port][/db]`";
+        invalid("url", format!("{form}, and can't be read otherwise: {error}"))
+    })?;
+    let client = certificates.client(settled(info, url.contains("protocol=")))?;
+    Ok(Target::Server(Arc::new(client)))
+}
+
+/// What we say of ourselves, and how we speak unless the URL says how.
+pub(super) fn settled(info: ConnectionInfo, has_protocol: bool) -> ConnectionInfo {
+    let mut settings = info.redis_settings().clone().set_lib_name("distlock", env!("CARGO_PKG_VERSION"));
+    if !has_protocol {
+        settings = settings.set_protocol(ProtocolVersion::RESP3);
+    }
+    info.set_redis_settings(settings)
+}
+
+/// The scheme, if it is one of ours.
+pub(super) fn check_scheme(url: &str) -> Result<String, LockError> {
+    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+    match scheme.as_str() {
+        "memory" => Err(invalid("url", "`memory://` takes nothing behind it")),
+        "redis" | "redis+unix" | "unix" | "redis-sentinel" | "redis-cluster" => Ok(scheme),
+        "rediss" | "rediss-sentinel" | "rediss-cluster" if cfg!(feature = "tls") => Ok(scheme),
+        "rediss" | "rediss-sentinel" | "rediss-cluster" => {
+            Err(invalid("url", format!("`{scheme}://` needs the feature `tls` of distlock")))
+        }
+        // The URL itself stays out of the text: it may have a password.
+        _ => {
+            let schemes = "`redis://`, `rediss://`, `redis+unix://`, `redis-sentinel://`, `redis-cluster://`, `redlock://` or `memory://`";
+            Err(invalid("url", format!("it must begin with {schemes}")))
+        }
+    }
+}
