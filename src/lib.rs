@@ -10,5 +10,8 @@ pub use distlock_runtime::{
 #[cfg(feature = "conformance")]
 pub use distlock_runtime::conformance;
 
+#[doc = include_str!("../TOPOLOGIES.md")]
+pub mod topologies {}
+
 #[doc(hidden)]
 pub use distlock_runtime::private as __private;

@@ -48,7 +48,7 @@ async fn a_url_that_can_not_be_used_is_told_without_its_password() {
         "redis://u:secret@127.0.0.1:99999",
         "redis://u:secret@127.0.0.1/zero",
         "redis://u:secret@127.0.0.1?protocol=resp4",
-        "redis-cluster://u:secret@127.0.0.1",
+        "redis-cluster://u:secret@127.0.0.1/3",
         "redis-sentinel://u:secret@127.0.0.1",
         "redis-sentinel://u:secret@127.0.0.1:secret#orders",
         "redis-sentinel://127.0.0.1/0#orders?sentinel_password=secret",

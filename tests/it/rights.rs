@@ -8,6 +8,7 @@ use tracing::Level;
 
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, sees_renewals, warm_up};
 use crate::events;
+use crate::harness::cluster::Cluster;
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::sentinel::{Fall, Guarded, Passwords, SERVICE, followed};
 use crate::harness::server::{Options, Server};
@@ -22,7 +23,13 @@ pub(crate) fn least_rights() -> String {
     readme.lines().find_map(|line| line.strip_prefix("user ")).unwrap().to_owned()
 }
 
-/// The same without one of its words.
+/// The line of TOPOLOGIES.md for a node of a cluster, word for word.
+fn least_rights_on_a_node() -> String {
+    let text = include_str!("../../TOPOLOGIES.md");
+    text.lines().find_map(|line| line.strip_prefix("user ")).unwrap().to_owned()
+}
+
+/// The same as [`least_rights`] without one of its words.
 fn without(right: &str) -> String {
     let rights = least_rights();
     assert!(rights.split(' ').any(|word| word == right), "`{right}` is none of: {rights}");
@@ -92,6 +99,42 @@ async fn they_are_enough_through_sentinels_that_have_users_too() {
     }
     let error = LockManager::connect(&url).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("'sentinel|master'"), "{error}");
+}
+
+/// Nodes say `NOPERM` of what is missing, and what each of them has to do alone is done by rights of its own.
+#[tokio::test]
+async fn they_are_enough_on_each_node_of_a_cluster() {
+    let rights = least_rights_on_a_node();
+    let cluster = Cluster::start_with(3, 0, Server::options().user(&rights)).await;
+    let url = cluster.url().replace("://", "://locks:password@");
+    let (manager, another) = (connect(&url).await, connect(&url).await);
+    let mut keys = Vec::new();
+    for home in 0..3 {
+        let key = cluster.key_at(home).await;
+        let guard = manager.lock(&key).fencing_token(true).acquire().await.unwrap();
+        let waiter = tokio::spawn(another.lock(&key).wait(FOR_EVER).fencing_token(true).acquire());
+        let node = &cluster.nodes[home];
+        let channels =
+            async || node.query::<Vec<String>>(cmd("PUBSUB").arg("SHARDCHANNELS").arg("lock:*")).await.unwrap();
+        eventually("the waiter to subscribe", async || channels().await.len() == 1).await;
+        guard.release().await.unwrap();
+        soon("the waiter", waiter).await.unwrap().unwrap().release().await.unwrap();
+        let call = Call::holding(&manager, &key, Duration::from_millis(900)).await;
+        sees_renewals(node, &key, 1).await;
+        call.finished().await.unwrap();
+        keys.push(key);
+    }
+    another.lock_all(&keys).fencing_token(true).acquire().await.unwrap().release().await.unwrap();
+    another.lock_all(&keys).wait(LONG).acquire().await.unwrap().release().await.unwrap();
+    // What a user may not do is refused by the node, and nothing was refused.
+    for node in &cluster.nodes {
+        let errors = node.info("errorstats").await.unwrap();
+        assert!(!errors.contains("NOPERM"), "{errors}");
+    }
+    cluster.nodes[0].query::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg("-cluster|nodes")).await.unwrap();
+    let url = format!("redis-cluster://locks:password@{}", cluster.nodes[0].address());
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("cluster|nodes"), "{error}");
 }
 
 #[tokio::test]
