@@ -29,7 +29,7 @@ use crate::key::encode_hash_tag;
 /// Locks on a Redis Cluster.
 pub(crate) struct ClusterBackend {
     topology: Arc<Topology>,
-    wanted: Wanted,
+    wanted: Arc<Wanted>,
 }
 
 impl fmt::Debug for ClusterBackend {
@@ -46,7 +46,7 @@ fn slot(key: &str) -> u16 {
 
 impl ClusterBackend {
     pub(crate) fn new(access: Access) -> ClusterBackend {
-        ClusterBackend { topology: Arc::new(Topology::new(access)), wanted: Wanted::default() }
+        ClusterBackend { topology: Arc::new(Topology::new(access)), wanted: Arc::default() }
     }
 
     /// Finds the nodes, and connects to those that have slots. One that is down is no reason to fail: the others may have
@@ -81,8 +81,18 @@ impl ClusterBackend {
         }
     }
 
+    /// A waiter whose key nobody has listened for asks once more when somebody does: until then it could have been called in
+    /// vain.
     async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
-        self.wanted.note(entry.key);
+        let heard = self.wanted.note(entry.key);
+        let turn = self.ask_for_turn(entry, route).await?;
+        if heard || matches!(turn, Turn::Come { .. }) || !self.wanted.is_heard(entry.key).await {
+            return Ok(turn);
+        }
+        self.ask_for_turn(entry, route).await
+    }
+
+    async fn ask_for_turn(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
         let mut way = self.way(&entry).await?;
         loop {
             match Backend::wait(way.node(), way.entry(entry), route).await {

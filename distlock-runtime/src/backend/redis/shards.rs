@@ -75,7 +75,8 @@ fn told(push: &PushInfo) -> Option<Told> {
         _ => None,
     };
     match push.kind {
-        PushKind::SMessage => text(1).map(Told::HandedOver),
+        // An empty one calls nobody: somebody has found out that it could be sent.
+        PushKind::SMessage => text(1).filter(|token| !token.is_empty()).map(Told::HandedOver),
         PushKind::SUnsubscribe => text(0).map(Told::Unsubscribed),
         PushKind::Disconnection => Some(Told::Ended),
         _ => None,
