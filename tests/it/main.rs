@@ -27,6 +27,7 @@ mod acquire;
 mod clock;
 mod cluster;
 mod cluster_faults;
+mod cluster_links;
 mod cluster_slots;
 mod connecting;
 mod ending;
