@@ -63,7 +63,11 @@ impl ClusterBackend {
     }
 
     async fn way<'a>(&'a self, entry: &Entry<'_>) -> Result<Way<'a>, BackendError> {
-        Way::of(&self.topology, slot(entry.key), entry).await
+        Way::of(&self.topology, slot(entry.key), entry, self.topology.connect_timeout()).await
+    }
+
+    async fn way_within_timeout<'a>(&'a self, entry: &Entry<'_>) -> Result<Way<'a>, BackendError> {
+        Way::within_timeout(&self.topology, slot(entry.key), entry).await
     }
 
     async fn acquire(
@@ -103,7 +107,7 @@ impl ClusterBackend {
     }
 
     async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
-        let mut way = self.way(&entry).await?;
+        let mut way = self.way_within_timeout(&entry).await?;
         loop {
             let mut answer = way.node().release(way.entry(entry)).await;
             if let Some(Signpost::TryAgain) = answer.as_ref().err().and_then(Signpost::of) {
@@ -126,7 +130,7 @@ impl ClusterBackend {
     }
 
     async fn renew(&self, entry: Entry<'_>) -> Result<Renewed, BackendError> {
-        let mut way = self.way(&entry).await?;
+        let mut way = self.way_within_timeout(&entry).await?;
         loop {
             match way.node().renew_one(way.entry(entry)).await {
                 Err(error) if way.goes_on(&error).await => {}

@@ -90,6 +90,10 @@ impl ClusterBackend {
                 Ok(AcquiredAll::Granted(_)) => continue,
                 refused => refused,
             };
+            // Who waits has each of the locks already, and asks once more for all of them. To give them back is up to their guards.
+            if entries.iter().all(|entry| entry.waiter.is_some()) {
+                return refused;
+            }
             let taken: Vec<Entry<'_>> = groups.iter().take(count).flat_map(|(_, entries)| entries).copied().collect();
             let given_back = self.release_all(&taken).await.into_iter().try_for_each(|released| released.map(drop));
             // What could not be given back may stand, whatever the reason.

@@ -81,16 +81,19 @@ impl Topology {
         format!("the cluster of {}", seeds.join(", "))
     }
 
-    /// The node that has a slot. Others are asked first if none is known, or if what is known may be out of date.
+    /// The node that has a slot. Others are asked first if none is known, or if what is known may be out of date, for as long
+    /// as `patience` lasts.
     ///
     /// # Errors
     ///
     /// Nothing was sent to the node if it fails.
-    pub(super) async fn owner(self: &Arc<Self>, slot: u16) -> Result<Arc<RedisBackend>, BackendError> {
+    pub(super) async fn owner(&self, slot: u16, patience: Duration) -> Result<Arc<RedisBackend>, BackendError> {
         if let Some(owner) = self.trusted_owner(slot) {
             return Ok(owner);
         }
-        Box::pin(self.refresh(usize::MAX, self.access.connect_timeout)).await?;
+        let refreshed = timeout(patience, Box::pin(self.refresh(usize::MAX, patience))).await;
+        let late = |_| BackendError::passing(format!("{} could not be found out about in time", self.describe()));
+        refreshed.map_err(late)??;
         let nobody = || format!("of {}, no node is known to have slot {slot}", self.describe());
         self.known_owner(slot).ok_or_else(|| BackendError::passing(nobody()))
     }

@@ -53,11 +53,26 @@ impl Signpost {
 }
 
 impl<'a> Way<'a> {
-    /// The way of a command on `entry`, which is in `slot`.
-    pub(super) async fn of(topology: &'a Arc<Topology>, slot: u16, entry: &Entry<'_>) -> Result<Way<'a>, BackendError> {
-        let begin = Time::now();
-        let node = topology.owner(slot).await?;
-        Ok(Way { topology, slot, node, hops: 0, may_stand: false, until: begin.saturating_add(entry.timeout) })
+    /// The way of a command on `entry`, which is in `slot`. To find it may take as long as `patience` lasts.
+    pub(super) async fn of(
+        topology: &'a Arc<Topology>,
+        slot: u16,
+        entry: &Entry<'_>,
+        patience: Duration,
+    ) -> Result<Way<'a>, BackendError> {
+        let node = topology.owner(slot, patience).await?;
+        let until = Time::now().saturating_add(entry.timeout);
+        Ok(Way { topology, slot, node, hops: 0, may_stand: false, until })
+    }
+
+    /// The same for a command that keeps to the entry's timeout in all.
+    pub(super) async fn within_timeout(
+        topology: &'a Arc<Topology>,
+        slot: u16,
+        entry: &Entry<'_>,
+    ) -> Result<Way<'a>, BackendError> {
+        let until = Time::now().saturating_add(entry.timeout);
+        Ok(Way { until, ..Way::of(topology, slot, entry, entry.timeout).await? })
     }
 
     /// The node to send the command to.
@@ -105,7 +120,7 @@ impl<'a> Way<'a> {
     async fn after(&mut self, pause: Duration) -> Result<Arc<RedisBackend>, BackendError> {
         self.hops -= 1;
         tokio::time::sleep(pause.min(self.left())).await;
-        self.topology.owner(self.slot).await
+        self.topology.owner(self.slot, self.left()).await
     }
 
     /// A node that was not told its own address leaves it out, and then it is its own.
