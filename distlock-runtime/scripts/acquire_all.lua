@@ -1,7 +1,7 @@
 -- Takes several locks, or none of them. An earlier try may have taken them although its answer was lost.
 --
 -- KEYS[1..n]     the locks
--- KEYS[n+1..2n]  their last fencing tokens
+-- KEYS[n+1..2n]  their last fencing tokens, if a token is to be minted
 -- ARGV[1]        the ttl in milliseconds
 -- ARGV[2]        1 to mint a fencing token, else 0
 -- ARGV[3]        what it must be above
@@ -12,7 +12,7 @@
 
 -- include fence
 
-local n = #KEYS / 2
+local n = #ARGV - 3
 for i = 1, n do
   local value = redis.pcall('GET', KEYS[i])
   if type(value) == 'table' then

@@ -11,7 +11,7 @@
 
 -- include fence
 
-local n = #KEYS / 2
+local n = #ARGV - 3
 for i = 1, n do
   if redis.call('GET', KEYS[i]) ~= ARGV[i + 3] then
     return 0

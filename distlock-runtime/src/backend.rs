@@ -94,6 +94,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::pending())
     }
 
+    /// Whether [`acquire_all`](Self::acquire_all) sets all or none in one step. Where it does not, an attempt that was refused has
+    /// been taken back, and a release of that which is late would free what a later attempt has got for the same values.
+    /// Then each attempt for several locks has values of its own.
+    fn acquires_all_at_once(&self) -> bool {
+        false
+    }
+
     /// Sets all entries, to expire after their ttls, if under each key there is nothing or its entry; otherwise sets none.
     /// All entries have the same terms. The fencing token, if one is asked for, is above the last of every key.
     ///
@@ -153,6 +160,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn reuses_values(&self) -> bool {
         (**self).reuses_values()
+    }
+
+    fn acquires_all_at_once(&self) -> bool {
+        (**self).acquires_all_at_once()
     }
 
     fn acquire<'a>(

@@ -13,6 +13,9 @@ use crate::manager::Core;
 /// For how long a subscription that failed rests.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// The same where it would fail again until somebody mends something.
+const LONG_PAUSE: Duration = Duration::from_secs(10);
+
 /// Those of this manager who stand in lines, to be called when their turns come.
 pub(crate) struct Ears {
     /// The manager's name in the lines: 32 characters.
@@ -64,7 +67,7 @@ async fn listen(backend: Arc<dyn Backend>, name: Arc<str>, by_token: Arc<ByToken
     loop {
         let error = backend.listen(&name, &*by_token).await;
         events::not_listening(&error, by_token.failed());
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(if error.is_passing() { PAUSE } else { LONG_PAUSE }).await;
     }
 }
 

@@ -2,6 +2,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::backend::{BackendError, PATIENCE, Released};
@@ -128,15 +129,17 @@ impl LockGuard {
 
     /// Frees the lock. What this leaves undone is done when the guard is dropped.
     pub(crate) async fn free(&mut self) -> Result<(), NotFreed> {
-        let own = self.free_own().await;
-        if self.others.is_empty() { own } else { Box::pin(self.free_others(own)).await }
+        if self.others.is_empty() { self.free_own().await } else { Box::pin(self.free_group()).await }
     }
 
-    /// Frees those that were asked for together with this one. What is not ours any more says more than what is unknown.
-    async fn free_others(&mut self, own: Result<(), NotFreed>) -> Result<(), NotFreed> {
-        let mut freed = own;
-        for mut other in std::mem::take(&mut self.others) {
-            match (other.free_own().await, &freed) {
+    /// Frees this and those that were asked for together with it, all at once: they may be on several servers, and none is to
+    /// wait for one that is sick. What is not ours any more says more than what is unknown.
+    async fn free_group(&mut self) -> Result<(), NotFreed> {
+        let mut others = std::mem::take(&mut self.others);
+        let others = join_all(others.iter_mut().map(LockGuard::free_own));
+        let (mut freed, others) = join(self.free_own(), others).await;
+        for other in others {
+            match (other, &freed) {
                 (Err(NotFreed::Lost(reason)), Ok(()) | Err(NotFreed::Unanswered(_))) => {
                     freed = Err(NotFreed::Lost(reason));
                 }

@@ -160,7 +160,7 @@ impl<'a> Claims<'a> {
 
     /// Gets ready for the next attempt, as [`Claim::go_on`](crate::claim::Claim::go_on) does.
     fn go_on(&mut self) -> Duration {
-        if self.core.backend().reuses_values() {
+        if self.reuses_values() {
             return Duration::ZERO;
         }
         self.free_strays();
@@ -171,7 +171,11 @@ impl<'a> Claims<'a> {
     /// Starts the leases of locks that are held anew.
     async fn start_anew(&mut self) -> Result<(), (usize, Refusal)> {
         // An attempt that failed could be taken back where a value is not asked for twice, and with it what is held.
-        if self.core.backend().reuses_values() { self.attempt().await } else { self.extend().await }
+        if self.reuses_values() { self.attempt().await } else { self.extend().await }
+    }
+
+    fn reuses_values(&self) -> bool {
+        self.core.backend().reuses_values() && self.core.backend().acquires_all_at_once()
     }
 
     async fn extend(&mut self) -> Result<(), (usize, Refusal)> {

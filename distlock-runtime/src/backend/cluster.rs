@@ -13,11 +13,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crc::{CRC_16_XMODEM, Crc};
-use futures_util::future::join_all;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
 
 use self::ears::Wanted;
 pub(crate) use self::topology::Access;
-use self::topology::Topology;
+use self::topology::{GRACE, Topology};
 use self::view::SLOTS;
 use self::way::{Signpost, Way};
 use super::{
@@ -49,17 +50,24 @@ impl ClusterBackend {
         ClusterBackend { topology: Arc::new(Topology::new(access)), wanted: Arc::default() }
     }
 
-    /// Finds the nodes, and connects to those that have slots. One that is down is no reason to fail: the others may have
-    /// what is asked for, and it may have a successor soon.
+    /// Finds the nodes, and connects to those that have slots. One that is down or frozen is no reason to fail or to wait: the
+    /// others may have what is asked for, and it may have a successor soon.
     async fn connect(&self) -> Result<(), BackendError> {
         self.topology.connect().await?;
-        let owners = self.topology.owners();
-        let prepared = join_all(owners.iter().map(Backend::prepare)).await;
-        if let Some(Err(error)) = prepared.into_iter().min_by_key(Result::is_err) {
-            return Err(error);
-        }
         tokio::spawn(Topology::watch(Arc::downgrade(&self.topology)));
-        Ok(())
+        let mut tries = JoinSet::new();
+        for node in self.topology.owners() {
+            tries.spawn(async move { node.prepare().await });
+        }
+        let (mut until, mut failure) = (None, None);
+        while let Some(tried) = next_of(&mut tries, until).await {
+            match tried {
+                Ok(()) => until = until.or_else(|| Some(Instant::now() + GRACE)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        tries.detach_all();
+        failure.filter(|_| until.is_none()).map_or(Ok(()), Err)
     }
 
     async fn way<'a>(&'a self, entry: &Entry<'_>) -> Result<Way<'a>, BackendError> {
@@ -137,6 +145,23 @@ impl ClusterBackend {
                 answer => return way.end(answer),
             }
         }
+    }
+}
+
+/// The next outcome, or nothing after the last one, or when it is time.
+async fn next_of<T: 'static>(tries: &mut JoinSet<T>, until: Option<Instant>) -> Option<T> {
+    let next = async {
+        loop {
+            match tries.join_next().await {
+                Some(Ok(outcome)) => return Some(outcome),
+                Some(Err(_)) => {}
+                None => return None,
+            }
+        }
+    };
+    match until {
+        Some(until) => timeout_at(until, next).await.ok().flatten(),
+        None => next.await,
     }
 }
 

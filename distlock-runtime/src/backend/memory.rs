@@ -96,6 +96,10 @@ impl Backend for MemoryBackend {
         Box::pin(self.listen(waiter, listener))
     }
 
+    fn acquires_all_at_once(&self) -> bool {
+        true
+    }
+
     fn acquire_all<'a>(
         &'a self,
         entries: &'a [Entry<'a>],

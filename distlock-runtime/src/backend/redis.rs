@@ -182,8 +182,8 @@ impl RedisBackend {
     }
 
     /// What a node of a cluster knows of the cluster.
-    pub(crate) async fn cluster_nodes(&self, timeout: Duration) -> Result<String, BackendError> {
-        self.live(timeout).await?.cluster_nodes(timeout).await
+    pub(crate) async fn cluster(&self, timeout: Duration) -> Result<(String, redis::Value), BackendError> {
+        self.live(timeout).await?.cluster(timeout).await
     }
 
     pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
@@ -266,6 +266,10 @@ impl Backend for RedisBackend {
             self.try_to_call("PUBLISH", &format!("{}{waiter}", self.connections.site().channels)).await;
             self.connections.dialer().listen(waiter, listener).await
         })
+    }
+
+    fn acquires_all_at_once(&self) -> bool {
+        true
     }
 
     fn acquire_all<'a>(

@@ -32,6 +32,10 @@ impl<'a> Parts<'a> {
     /// Makes each host of the list a URL of its own, with `port` where it has none. `what` the hosts are is for messages, as
     /// is the whole URL's `form`.
     pub(super) fn addresses(&self, scheme: &str, what: &str, port: u16, form: &str) -> Result<Vec<String>, LockError> {
+        if self.credentials.trim_end_matches('@').contains('@') {
+            let reason = "user and password stand in front of all hosts, once, and an `@` in them is written `%40`";
+            return Err(invalid("url", reason));
+        }
         let mut addresses: Vec<String> = Vec::new();
         for (at, host) in self.hosts.split(',').enumerate() {
             let bad = |why: &str| invalid("url", format!("its {what} no. {} {why}: it has the form {form}", at + 1));

@@ -90,10 +90,6 @@ impl ClusterBackend {
                 Ok(AcquiredAll::Granted(_)) => continue,
                 refused => refused,
             };
-            // Who waits has each of the locks already, and asks once more for all of them. To give them back is up to their guards.
-            if entries.iter().all(|entry| entry.waiter.is_some()) {
-                return refused;
-            }
             let taken: Vec<Entry<'_>> = groups.iter().take(count).flat_map(|(_, entries)| entries).copied().collect();
             let given_back = self.release_all(&taken).await.into_iter().try_for_each(|released| released.map(drop));
             // What could not be given back may stand, whatever the reason.
@@ -107,10 +103,8 @@ impl ClusterBackend {
             Ok(None) => Err(BackendError::unanswered("one of the locks was lost while the others were taken")),
             // They stand, whatever is wrong with the tokens.
             Err(error) if error.is_passing() => Err(BackendError::unanswered(error.to_string())),
-            Err(error) => {
-                self.release_all(entries).await;
-                Err(error)
-            }
+            Err(error) if self.release_all(entries).await.iter().all(Result::is_ok) => Err(error),
+            Err(error) => Err(BackendError::unanswered(error.to_string())),
         }
     }
 

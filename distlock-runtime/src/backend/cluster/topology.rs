@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::view::{Map, View};
+use super::view::{Map, View, ids_of, of_one_cluster};
 use crate::backend::BackendError;
 use crate::backend::redis::{Address, Inspector, RedisBackend, Target};
 use crate::clock::Time;
@@ -20,13 +20,13 @@ const PERIOD: Duration = Duration::from_secs(1);
 const OVERDUE: Duration = Duration::from_secs(3);
 
 /// How long may pass at least between two times when nodes are asked because something has failed.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// How many nodes are asked where nothing has failed.
 const SAMPLE: usize = 5;
 
 /// For how long the other nodes are waited for, once one has answered. It passes only where one of them is silent.
-const GRACE: Duration = Duration::from_millis(250);
+pub(super) const GRACE: Duration = Duration::from_millis(250);
 
 /// How long to wait for somebody else who is asking.
 const TURN: Duration = Duration::from_millis(500);
@@ -52,12 +52,18 @@ pub(super) struct Topology {
     /// When the nodes were last asked, in nanoseconds.
     asked: AtomicU64,
     asking: Mutex<()>,
+    /// For who has no patience with whoever has the former.
+    urgent: Mutex<()>,
     hurry: Notify,
 }
 
 struct State {
     map: Map,
     nodes: HashMap<Address, Node>,
+    /// The ids of the nodes, as they were last told: what makes this cluster another one than others.
+    ids: BTreeSet<String>,
+    /// Their addresses, also of those without slots.
+    addresses: HashSet<Address>,
 }
 
 struct Node {
@@ -68,8 +74,14 @@ struct Node {
 
 impl Topology {
     pub(super) fn new(access: Access) -> Topology {
-        let state = RwLock::new(State { map: Map::new(), nodes: HashMap::new() });
-        Topology { access, state, asked: AtomicU64::new(0), asking: Mutex::new(()), hurry: Notify::new() }
+        let state = RwLock::new(State {
+            map: Map::new(),
+            nodes: HashMap::new(),
+            ids: BTreeSet::new(),
+            addresses: HashSet::new(),
+        });
+        let (asking, urgent) = (Mutex::new(()), Mutex::new(()));
+        Topology { access, state, asked: AtomicU64::new(0), asking, urgent, hurry: Notify::new() }
     }
 
     pub(super) fn connect_timeout(&self) -> Duration {
@@ -88,14 +100,27 @@ impl Topology {
     ///
     /// Nothing was sent to the node if it fails.
     pub(super) async fn owner(&self, slot: u16, patience: Duration) -> Result<Arc<RedisBackend>, BackendError> {
-        if let Some(owner) = self.trusted_owner(slot) {
-            return Ok(owner);
+        match self.trusted_owner(slot) {
+            Some(owner) => Ok(owner),
+            None => Box::pin(self.owner_after_asking(slot, patience)).await,
         }
-        let refreshed = timeout(patience, Box::pin(self.refresh(usize::MAX, patience))).await;
-        let late = |_| BackendError::passing(format!("{} could not be found out about in time", self.describe()));
-        refreshed.map_err(late)??;
+    }
+
+    async fn owner_after_asking(&self, slot: u16, patience: Duration) -> Result<Arc<RedisBackend>, BackendError> {
+        self.ask_all(PAUSE, patience).await?;
         let nobody = || format!("of {}, no node is known to have slot {slot}", self.describe());
         self.known_owner(slot).ok_or_else(|| BackendError::passing(nobody()))
+    }
+
+    /// Asks all nodes, unless somebody has done so and it is no older than `age`.
+    pub(super) async fn ask_all(&self, age: Duration, patience: Duration) -> Result<(), BackendError> {
+        let late = |_| BackendError::passing(format!("{} could not be found out about in time", self.describe()));
+        timeout(patience, self.refresh(usize::MAX, age, patience)).await.map_err(late)?
+    }
+
+    /// Whether one of the nodes has this address, as far as is known.
+    pub(super) fn knows(&self, address: &Address) -> bool {
+        self.read().addresses.contains(address)
     }
 
     /// The nodes that have slots.
@@ -107,7 +132,7 @@ impl Topology {
 
     /// Finds the nodes of the cluster.
     pub(super) async fn connect(&self) -> Result<(), BackendError> {
-        self.refresh(usize::MAX, self.access.connect_timeout).await
+        self.ask_all(PAUSE, self.access.connect_timeout).await
     }
 
     /// The node that has a slot, if that is known without asking and has to do with how things are now.
@@ -158,54 +183,70 @@ impl Topology {
             }
             let most = if hurried { usize::MAX } else { SAMPLE };
             // What could not be found out is tried again, and told to those who need it.
-            let _ = topology.refresh(most, topology.access.connect_timeout).await;
+            let _ = topology.refresh(most, PAUSE, topology.access.connect_timeout).await;
         }
     }
 
-    /// Asks nodes for what they know, unless somebody else has just done so.
-    pub(super) async fn refresh(&self, most: usize, patience: Duration) -> Result<(), BackendError> {
+    /// Asks nodes for what they know, unless somebody has done so and it is no older than `age`.
+    async fn refresh(&self, most: usize, age: Duration, patience: Duration) -> Result<(), BackendError> {
         let called = Time::now();
-        // Who asks may belong to a runtime that nobody drives, so that it is not waited for for ever.
-        let _turn = timeout(TURN, self.asking.lock()).await;
-        if self.asked() >= called {
+        let is_done = || self.asked().saturating_add(age) >= called;
+        if is_done() {
+            return Ok(());
+        }
+        // Who asks may belong to a runtime that nobody drives, so that it is not waited for for ever. But of those who lose
+        // their patience with it one at a time asks, too.
+        let turn = timeout(TURN, self.asking.lock()).await;
+        let _urgent = if turn.is_err() && !is_done() { Some(self.urgent.lock().await) } else { None };
+        if is_done() {
             return Ok(());
         }
         let (begin, until) = (Time::now(), Instant::now() + patience);
-        let mut known: Vec<_> = {
-            let state = self.read();
-            state.nodes.iter().map(|(address, node)| (address.clone(), node.backend.clone())).collect()
-        };
-        fastrand::shuffle(&mut known);
-        known.truncate(most);
-        let mut heard = self.ask(known, until).await;
+        let mut heard = self.ask(self.some_nodes(most), until).await;
+        let ids = self.read().ids.clone();
+        heard.views = of_one_cluster(heard.views, &ids);
+        let mut is_new = false;
         if !heard.has_claims() {
+            // What the URL names is the cluster, whatever it was before.
             let seeds = self.access.seeds.iter().map(|seed| Ok((seed.clone(), self.node(seed)?)));
-            let more =
-                self.ask(seeds.collect::<Result<Vec<_>, BackendError>>()?, until.max(begin_again(patience))).await;
-            heard = Heard { views: more.views, failures: heard.failures.into_iter().chain(more.failures).collect() };
+            let until = until.max(Instant::now() + patience / 2);
+            heard = self.ask(seeds.collect::<Result<Vec<_>, BackendError>>()?, until).await;
+            let of_known = of_one_cluster(heard.views.clone(), &ids);
+            is_new = of_known.is_empty();
+            heard.views = if is_new { of_one_cluster(heard.views, &BTreeSet::new()) } else { of_known };
         }
         if !heard.has_claims() {
             return Err(heard.explain(self));
         }
-        self.take(&heard.views);
+        self.take(&heard.views, is_new);
         self.asked.fetch_max(begin.as_nanos(), Ordering::Relaxed);
         Ok(())
     }
 
-    async fn ask(&self, nodes: Vec<(Address, Arc<RedisBackend>)>, until: Instant) -> Heard {
+    /// So many of the nodes, at most.
+    fn some_nodes(&self, most: usize) -> Vec<(Address, Arc<RedisBackend>)> {
+        let mut nodes: Vec<_> = {
+            let state = self.read();
+            state.nodes.iter().map(|(address, node)| (address.clone(), node.backend.clone())).collect()
+        };
+        fastrand::shuffle(&mut nodes);
+        nodes.truncate(most);
+        nodes
+    }
+
+    async fn ask(&self, nodes: Vec<(Address, Arc<RedisBackend>)>, mut until: Instant) -> Heard {
         let mut answers = JoinSet::new();
         for (address, node) in nodes {
             answers.spawn(async move {
                 let left = until.saturating_duration_since(Instant::now());
-                (address, node.cluster_nodes(left).await)
+                (address, node.cluster(left).await)
             });
         }
-        let (by_name, mut until) = (self.is_by_name(), until);
         let mut heard = Heard { views: Vec::new(), failures: Vec::new() };
         while let Ok(Some(answer)) = timeout_at(until, answers.join_next()).await {
             match answer {
-                Ok((address, Ok(text))) => {
-                    heard.views.push(View::read(&text, &address, by_name));
+                Ok((address, Ok((nodes, slots)))) => {
+                    heard.views.push(View::read(&nodes, &slots, &address));
                     until = until.min(Instant::now() + GRACE);
                 }
                 Ok((_, Err(error))) => heard.failures.push(error),
@@ -215,14 +256,15 @@ impl Topology {
         heard
     }
 
-    /// Over TLS the nodes' names are what their certificates prove.
-    fn is_by_name(&self) -> bool {
-        matches!(self.access.like.addr(), redis::ConnectionAddr::TcpTls { .. })
-    }
-
-    fn take(&self, views: &[View]) {
+    /// Takes what nodes have said, of the same cluster as before or of a new one.
+    fn take(&self, views: &[View], is_new: bool) {
         let (now, mut state) = (Time::now(), self.write());
+        if is_new {
+            state.map = Map::new();
+        }
         state.map.take(views);
+        state.ids = ids_of(views);
+        state.addresses = views.iter().flat_map(|view| view.nodes.iter().cloned()).collect();
         for address in views.iter().flat_map(|view| view.claims.iter().map(|claim| &claim.address)) {
             // A node that can't be connected to is told of when it is needed.
             let _ = state.node(address, &self.access);
@@ -250,10 +292,6 @@ impl Topology {
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn begin_again(patience: Duration) -> Instant {
-    Instant::now() + patience / 2
 }
 
 impl State {

@@ -1,6 +1,9 @@
 //! What the nodes of a cluster say of it, and what follows from that. Pure: no clock, no I/O.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+
+use redis::Value;
 
 use crate::backend::redis::Address;
 
@@ -13,6 +16,8 @@ pub(super) struct View {
     pub(super) claims: Vec<Claim>,
     /// All nodes that it knows of, those without slots too.
     pub(super) nodes: Vec<Address>,
+    /// Their ids.
+    ids: BTreeSet<String>,
 }
 
 /// Which slots a node has, as far as another one knows.
@@ -27,19 +32,26 @@ pub(super) struct Claim {
 }
 
 impl View {
-    /// Reads the answer to `CLUSTER NODES` of the node at `asked`: a line for each node, with its id, its address, its flags,
-    /// the id of its primary, when it was last heard of (two numbers), its epoch, the state of its link, and its slots.
-    pub(super) fn read(text: &str, asked: &Address, by_name: bool) -> View {
-        let mut view = View::default();
+    /// Reads the answers of the node at `asked`. To `CLUSTER NODES` it is a line for each node, with its id, its address, its
+    /// flags, the id of its primary, when it was last heard of (two numbers), its epoch, the state of its link, and its slots.
+    /// `CLUSTER SLOTS` has the addresses under which nodes want to be known (`cluster-preferred-endpoint-type`).
+    pub(super) fn read(text: &str, slots: &Value, asked: &Address) -> View {
+        let (mut view, preferred) = (View::default(), endpoints(slots));
         for line in text.lines() {
             let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let [_, at, flags, _, _, _, epoch, _, slots @ ..] = fields.as_slice() else { continue };
+            let [id, at, flags, _, _, _, epoch, _, slots @ ..] = fields.as_slice() else { continue };
             let flags: Vec<&str> = flags.split(',').collect();
-            let (Some(address), Ok(epoch)) = (address(at, asked, by_name), epoch.parse()) else { continue };
+            let address = preferred.get(*id).cloned().or_else(|| address(at));
+            let (Some(mut address), Ok(epoch)) = (address, epoch.parse()) else { continue };
             if flags.iter().any(|flag| matches!(*flag, "noaddr" | "handshake")) {
                 continue;
             }
+            // A node that has not been told its own address leaves it out.
+            if address.host.is_empty() {
+                address.host.clone_from(&asked.host);
+            }
             view.nodes.push(address.clone());
+            view.ids.insert((*id).to_owned());
             // What is in brackets is a slot on its way to or from another node: the commands on it tell.
             let slots: Vec<_> =
                 slots.iter().filter(|slot| !slot.starts_with('[')).filter_map(|slot| range(slot)).collect();
@@ -51,19 +63,55 @@ impl View {
     }
 }
 
-/// Reads `ip:port@bus-port[,name]`. A node that has not been told its own address leaves it out. By name goes who has to
-/// check certificates, which rarely have addresses.
-fn address(at: &str, asked: &Address, by_name: bool) -> Option<Address> {
-    let mut parts = at.split(',');
-    let mut address = Address::parse(parts.next()?.split('@').next()?)?;
-    // Later versions write more behind the name, as `key=value`.
-    let name = parts.next().filter(|name| by_name && !name.is_empty() && !name.contains('='));
-    if let Some(name) = name {
-        name.clone_into(&mut address.host);
-    } else if address.host.is_empty() {
-        address.host.clone_from(&asked.host);
+/// Reads the address in `ip:port@bus-port[,name]`.
+fn address(at: &str) -> Option<Address> {
+    Address::parse(at.split(['@', ',']).next()?)
+}
+
+/// The addresses in the answer to `CLUSTER SLOTS`, by the ids of the nodes. Each part of it has a first and a last slot, and then
+/// nodes with address, port and id. An address may be missing, which means the one that was asked.
+fn endpoints(slots: &Value) -> HashMap<String, Address> {
+    let array = |value: &Value| if let Value::Array(values) = value { values.clone() } else { Vec::new() };
+    let mut endpoints = HashMap::new();
+    for node in array(slots).iter().flat_map(|part| array(part).into_iter().skip(2)) {
+        let (host, port, id) = match array(&node).as_slice() {
+            [host, Value::Int(port), id, ..] => (text(host).unwrap_or_default(), *port, text(id)),
+            _ => continue,
+        };
+        // A name that is wanted and not known is a question mark.
+        if let (Some(id), Ok(port), true) = (id, u16::try_from(port), host != "?") {
+            endpoints.insert(id, Address { host, port });
+        }
     }
-    Some(address)
+    endpoints
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Value::SimpleString(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+/// Leaves those views that are of the cluster that is known. A node may have left it and joined another, or another one's may
+/// have got its address: they know hardly any of the nodes that we know. Where nothing is known yet, it is the cluster that most
+/// speak of. Nothing if none of the views is of it.
+pub(super) fn of_one_cluster(views: Vec<View>, known: &BTreeSet<String>) -> Vec<View> {
+    let is_of = |view: &View, ids: &BTreeSet<String>| view.ids.intersection(ids).count() * 2 > ids.len();
+    let ids = if known.is_empty() {
+        let most = |view: &&View| views.iter().filter(|other| is_of(other, &view.ids)).count();
+        // Of several with as many, the first.
+        views.iter().rev().max_by_key(most).map(|view| view.ids.clone()).unwrap_or_default()
+    } else {
+        known.clone()
+    };
+    views.into_iter().filter(|view| is_of(view, &ids)).collect()
+}
+
+/// The ids of all nodes that views speak of.
+pub(super) fn ids_of(views: &[View]) -> BTreeSet<String> {
+    views.iter().flat_map(|view| view.ids.iter().cloned()).collect()
 }
 
 fn range(text: &str) -> Option<(u16, u16)> {
@@ -158,7 +206,7 @@ e7d1 :7001@17001 myself,master - 0 0 1 connected 0-5460 [5461-<-67ed] [77->-292f
 
     #[test]
     fn an_answer_is_read() {
-        let view = View::read(ANSWER, &at("10.0.0.9:7001"), false);
+        let view = View::read(ANSWER, &Value::Nil, &at("10.0.0.9:7001"));
         let claims: Vec<_> =
             view.claims.iter().map(|claim| (claim.address.to_string(), claim.epoch, claim.slots.clone())).collect();
         let expected = [
@@ -168,15 +216,36 @@ e7d1 :7001@17001 myself,master - 0 0 1 connected 0-5460 [5461-<-67ed] [77->-292f
         ];
         assert_eq!(claims, expected.map(|(address, epoch, slots)| (address.to_owned(), epoch, slots)));
         assert_eq!(view.nodes.len(), 4);
-        let named = View::read(ANSWER, &at("10.0.0.9:7001"), true);
-        assert_eq!(named.claims[0].address.to_string(), "host-b:7002");
-        assert_eq!(named.claims[1].address.to_string(), "127.0.0.1:7003");
+        let bulk = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let node = |host, id: &str| Value::Array(vec![host, Value::Int(7009), bulk(id), Value::Array(Vec::new())]);
+        let nodes = [node(bulk("host-b"), "67ed"), node(Value::Nil, "e7d1"), node(bulk("?"), "292f")];
+        let slots = Value::Array(vec![Value::Array([Value::Int(0), Value::Int(9)].into_iter().chain(nodes).collect())]);
+        let named = View::read(ANSWER, &slots, &at("10.0.0.9:7001"));
+        let addresses: Vec<_> = named.claims.iter().map(|claim| claim.address.to_string()).collect();
+        assert_eq!(addresses, ["host-b:7009", "127.0.0.1:7003", "10.0.0.9:7009"]);
+    }
+
+    #[test]
+    fn views_of_another_cluster_are_left_out() {
+        let view = |ids: &str| View { ids: ids.chars().map(String::from).collect(), ..View::default() };
+        let left = |known: &str, views: &[&str]| {
+            let kept = of_one_cluster(views.iter().map(|ids| view(ids)).collect(), &view(known).ids);
+            kept.iter().map(|view| view.ids.iter().cloned().collect::<String>()).collect::<Vec<_>>()
+        };
+        assert_eq!(left("abc", &["abc", "xyz", "abd"]), ["abc", "abd"]);
+        // One that has gone and has kept its id, and a cluster that was made anew.
+        assert_eq!(left("abc", &["cxyz", "ab"]), ["ab"]);
+        assert_eq!(left("abc", &["xyz", "xyz"]), [""; 0]);
+        // Where nothing is known.
+        assert_eq!(left("", &["xyz", "abc", "abc"]), ["abc", "abc"]);
+        assert_eq!(left("", &["xyz", "abc"]), ["xyz"]);
+        assert_eq!(ids_of(&[view("ab"), view("bc")]), view("abc").ids);
     }
 
     #[test]
     fn what_makes_no_sense_is_left_out() {
         let text = "a b c\n\nid 1.1.1.1:1@2 master - 0 0 x connected 0-5\nid 1.1.1.1:1@2 master - 0 0 7 connected 9-5 16384 3\n";
-        let view = View::read(text, &at("h:1"), false);
+        let view = View::read(text, &Value::Nil, &at("h:1"));
         assert_eq!(view.claims.len(), 1);
         assert_eq!(view.claims[0].slots, [(3, 3)]);
     }

@@ -9,9 +9,12 @@ use crate::backend::redis::{Address, RedisBackend, is_non_local};
 use crate::backend::{BackendError, Entry};
 use crate::clock::Time;
 
-/// How often a command follows what nodes say about where to go. In peace once is enough; more are needed where a slot is
-/// moved again and again.
-const MOST_HOPS: u32 = 16;
+/// How often a command follows at once what nodes say about where to go. In peace once is enough. Two nodes may name each
+/// other for a moment, so after that it takes its time.
+const HASTY_HOPS: u32 = 4;
+
+/// How often it follows in all.
+const MOST_HOPS: u32 = 100;
 
 /// The way of one command to the node that has its slot.
 pub(super) struct Way<'a> {
@@ -96,29 +99,58 @@ impl<'a> Way<'a> {
         };
         self.hops += 1;
         let next = match signpost {
-            Signpost::Moved(address) => self.topology.move_slot(self.slot, &self.at(address)),
-            Signpost::Ask(address) => self.topology.node(&self.at(address)).map(|node| Arc::new(node.asking())),
+            Signpost::Moved(address) => self.moved(address).await,
+            Signpost::Ask(address) => match self.known(address).await {
+                Ok(address) => self.topology.node(&address).map(|node| Arc::new(node.asking())),
+                Err(error) => Err(error),
+            },
             Signpost::TryAgain => self.after(Duration::from_millis(fastrand::u64(5..20))).await,
             Signpost::Down => {
                 self.topology.hurry();
                 self.after(Duration::from_millis(fastrand::u64(50..100))).await
             }
         };
-        // To be moved is to be told at once; what passes by itself is limited by time alone.
         let Ok(next) = next else { return false };
         self.node = next;
+        if self.hops > HASTY_HOPS {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(5..20)).min(self.left())).await;
+        }
         self.hops <= MOST_HOPS && !self.left().is_zero()
+    }
+
+    async fn moved(&self, address: Address) -> Result<Arc<RedisBackend>, BackendError> {
+        self.topology.move_slot(self.slot, &self.known(address).await?)
+    }
+
+    /// The address that a node names, if the others know of it, too: a node that has gone to another cluster names nodes of
+    /// that one.
+    async fn known(&self, address: Address) -> Result<Address, BackendError> {
+        let address = self.at(address);
+        if self.topology.knows(&address) {
+            return Ok(address);
+        }
+        self.topology.ask_all(Duration::ZERO, self.left()).await?;
+        let stranger = || BackendError::passing(format!("{address} is no node of the cluster"));
+        if self.topology.knows(&address) { Ok(address) } else { Err(stranger()) }
     }
 
     /// The answer in the end: not that nothing was done, if an earlier one left that open.
     pub(super) fn end<T>(&self, answer: Result<T, BackendError>) -> Result<T, BackendError> {
         answer.map_err(|error| {
+            let error = match Signpost::of(&error) {
+                Some(Signpost::Ask(_) | Signpost::TryAgain) => BackendError::passing(format!(
+                    "slot {} is on its way from one node of the cluster to another, and what is asked for may be on both: {error}",
+                    self.slot
+                )),
+                _ => error,
+            };
             if self.may_stand && !error.is_unanswered() { BackendError::unanswered(error.to_string()) } else { error }
         })
     }
 
     async fn after(&mut self, pause: Duration) -> Result<Arc<RedisBackend>, BackendError> {
-        self.hops -= 1;
+        // Time alone is the limit to what passes by itself.
+        self.hops = 0;
         tokio::time::sleep(pause.min(self.left())).await;
         self.topology.owner(self.slot, self.left()).await
     }

@@ -165,13 +165,19 @@ impl Live {
         }
     }
 
-    pub(super) async fn cluster_nodes(&self, timeout: Duration) -> Result<String, BackendError> {
-        let mut question = redis::cmd("CLUSTER");
-        let answer = self.send(question.arg("NODES"), timeout).await.map_err(|error| self.explain(error))?;
-        match answer {
-            Value::VerbatimString { text, .. } => Ok(text),
-            answer => self.text(&answer),
-        }
+    /// What the node of a cluster knows of the cluster: `CLUSTER NODES`, and `CLUSTER SLOTS`, which tells under which addresses
+    /// nodes want to be known.
+    pub(super) async fn cluster(&self, timeout: Duration) -> Result<(String, Value), BackendError> {
+        let mut questions = redis::pipe();
+        questions.cmd("CLUSTER").arg("NODES").cmd("CLUSTER").arg("SLOTS");
+        let answers = self.send_all(&questions, timeout).await.map_err(|error| self.explain(error))?;
+        let answers: Result<Vec<Value>, RedisError> = answers.into_iter().collect();
+        let mut answers = answers.map_err(|error| self.explain(error))?.into_iter();
+        let nodes = match answers.next().unwrap_or(Value::Nil) {
+            Value::VerbatimString { text, .. } => text,
+            answer => self.text(&answer)?,
+        };
+        Ok((nodes, answers.next().unwrap_or(Value::Nil)))
     }
 
     pub(super) async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {

@@ -146,8 +146,10 @@ impl ToSingleRedisArg for Helper<'_> {}
 
 fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<'_>]) -> Cmd {
     let mut command = redis::cmd(kind);
-    command.arg(script).arg(2 * names.len()).arg(names);
-    for name in names {
+    // Where a slot of a cluster is on its way, each key more may be on another node than the rest.
+    let fences = if entries.iter().any(|entry| entry.fencing.is_some()) { names } else { &[] };
+    command.arg(script).arg(names.len() + fences.len()).arg(names);
+    for name in fences {
         command.arg(Helper(name, FENCE));
     }
     if let Some(first) = entries.first() {

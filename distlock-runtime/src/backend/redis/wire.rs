@@ -1,6 +1,5 @@
 //! Sending commands, and judging by their answers whether the connection is still good.
 
-use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -39,13 +38,33 @@ impl Live {
         commands: &Pipeline,
         timeout: Duration,
     ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
-        let asking = if self.asking { with_asking(commands) } else { Cow::Borrowed(commands) };
+        if self.asking {
+            return Box::pin(self.send_all_asking(commands, timeout)).await;
+        }
+        let answers = self.within(timeout).send_packed_commands(commands, 0, commands.len()).await;
+        self.judge(answers.as_ref().err(), timeout);
+        Ok(answers?.into_iter().map(|answer| self.extract(answer, timeout)).collect())
+    }
+
+    async fn send_all_asking(
+        &self,
+        commands: &Pipeline,
+        timeout: Duration,
+    ) -> Result<Vec<Result<Value, RedisError>>, RedisError> {
+        let asking = with_asking(commands);
         let answers = self.within(timeout).send_packed_commands(&asking, 0, asking.len()).await;
         self.judge(answers.as_ref().err(), timeout);
-        let extract = |answer: Value| answer.extract_error().inspect_err(|error| self.judge(Some(error), timeout));
-        let step = asking.len() / commands.len().max(1);
-        // With a step of two, the first of each pair is the answer to `ASKING`.
-        Ok(answers?.into_iter().skip(step.saturating_sub(1)).step_by(step.max(1)).map(extract).collect())
+        let mut answers = answers?.into_iter().map(|answer| self.extract(answer, timeout));
+        let mut pairs = Vec::with_capacity(commands.len());
+        while let (Some(asked), Some(answer)) = (answers.next(), answers.next()) {
+            // Without the right to ask, the answer only says where to ask.
+            pairs.push(asked.and(answer));
+        }
+        Ok(pairs)
+    }
+
+    fn extract(&self, answer: Value, timeout: Duration) -> Result<Value, RedisError> {
+        answer.extract_error().inspect_err(|error| self.judge(Some(error), timeout))
     }
 
     fn within(&self, timeout: Duration) -> MultiplexedConnection {
@@ -86,10 +105,9 @@ impl Live {
     }
 }
 
-fn with_asking(commands: &Pipeline) -> Cow<'_, Pipeline> {
-    let pipeline = commands.cmd_iter().fold(redis::pipe(), |mut pipeline, command| {
+fn with_asking(commands: &Pipeline) -> Pipeline {
+    commands.cmd_iter().fold(redis::pipe(), |mut pipeline, command| {
         pipeline.cmd("ASKING").add_command(command.clone());
         pipeline
-    });
-    Cow::Owned(pipeline)
+    })
 }
