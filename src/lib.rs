@@ -1,3 +1,4 @@
+//! [TOPOLOGIES.md]: crate::topologies
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

@@ -310,7 +310,7 @@ impl Lease {
     /// [`LockError::Lost`] if it is not, with [`LostReason::Released`] after a release.
     pub fn ensure_held(&self) -> Result<(), LockError> {
         self.hold.check_group().map_err(|(hold, reason)| hold.lost_error(reason))?;
-        match self.hold.group().map(Hold::leading).find(|hold| hold.has_ended()) {
+        match self.hold.group().map(Hold::leading).find(|hold| hold.has_ended() || !hold.was_granted()) {
             Some(hold) => Err(hold.lost_error(LostReason::Released)),
             None => Ok(()),
         }

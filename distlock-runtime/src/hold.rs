@@ -30,6 +30,9 @@ pub(crate) struct Hold {
     inherited: OnceLock<Inherited>,
     /// Where the value may stand, if the backend keeps locks in several places.
     traces: Option<Arc<Traces>>,
+    /// What was granted in the end, if later attempts of the call had holds of their own. Handles that were made before the
+    /// first attempt go by that.
+    granted: OnceLock<Arc<Hold>>,
     /// The lock under which this one passes, which the calling task holds already.
     outer: OnceLock<Arc<Hold>>,
     /// Who of the calls that pass under this one has its turn.
@@ -78,6 +81,7 @@ impl Hold {
             value,
             inherited: OnceLock::new(),
             traces: None,
+            granted: OnceLock::new(),
             outer: OnceLock::new(),
             inner: OnceLock::new(),
             nested: Mutex::default(),
@@ -135,7 +139,7 @@ impl Hold {
 
     /// The acquisition's token, for people.
     pub(crate) fn token(&self) -> &str {
-        token(&self.value)
+        token(&self.current().value)
     }
 
     /// What stands under the key on the server.
@@ -154,15 +158,6 @@ impl Hold {
         let _ = self.inherited.set(Inherited { value, traces });
     }
 
-    /// Passes under another lock, which lasts longer than this.
-    pub(crate) fn pass_under(self: &Arc<Self>, outer: Arc<Hold>) {
-        let mut nested = outer.leading().nested.lock().unwrap_or_else(PoisonError::into_inner);
-        nested.retain(|nested| nested.strong_count() > 0);
-        nested.push(Arc::downgrade(self));
-        drop(nested);
-        let _ = self.outer.set(outer);
-    }
-
     /// Takes the token of a nested call that has taken further keys.
     pub(crate) fn outdo(&self, token: FencingToken) {
         self.set_fence(token);
@@ -179,16 +174,6 @@ impl Hold {
             0 => Duration::ZERO,
             lost_at => Time::now().saturating_since(Time::from_nanos(lost_at)),
         }
-    }
-
-    /// The lock whose lease counts: this one, or the one that it passes under.
-    pub(crate) fn leading(&self) -> &Hold {
-        self.outer.get().map_or(self, |outer| outer.leading())
-    }
-
-    /// A call that passed under another lock is over.
-    pub(crate) fn ends_inside(&self) {
-        self.state.0.store(ENDED, Ordering::Release);
     }
 
     pub(crate) fn inner(&self) -> &Arc<tokio::sync::Mutex<()>> {
@@ -324,6 +309,11 @@ impl Hold {
             lost_at => Time::from_nanos(lost_at),
         };
         lost_at.saturating_since(self.acquired())
+    }
+
+    /// Whether it was granted at some time.
+    pub(crate) fn was_granted(&self) -> bool {
+        self.acquired.load(Ordering::Relaxed) != 0
     }
 
     fn acquired(&self) -> Time {

@@ -69,8 +69,7 @@ pin_project! {
         Refused { error: Option<LockError> },
         Acquiring { #[pin] acquiring: A },
         Holding { guard: Option<LockGuard> },
-        // With the hold, if it is not the one that the call began with.
-        Releasing { #[pin] releasing: R, returned: Option<T>, later: Option<Arc<Hold>> },
+        Releasing { #[pin] releasing: R, returned: Option<T> },
         Done,
     }
 }
@@ -102,23 +101,25 @@ where
                 },
                 PhaseProjection::Acquiring { acquiring } => match ready!(acquiring.poll(cx)) {
                     // No body begins under a lock that is lost by now, whatever happens to one that runs.
-                    Ok(guard) => match guard.ensure_held() {
-                        Ok(()) => Phase::Holding { guard: Some(guard) },
-                        Err(error) => break Ended::Failed(error),
-                    },
+                    Ok(guard) => {
+                        // The body's lease was made before the attempts, of which each may have had a hold of its own.
+                        hold.inspect(|hold| hold.stands_for(guard.hold()));
+                        match guard.ensure_held() {
+                            Ok(()) => Phase::Holding { guard: Some(guard) },
+                            Err(error) => break Ended::Failed(error),
+                        }
+                    }
                     Err(error) => break Ended::Failed(error),
                 },
                 PhaseProjection::Holding { guard } => match ready!(poll_holding(guard, this.body.as_mut(), cx)) {
                     Ok((guard, returned)) => {
-                        let is_first = hold.is_some_and(|hold| std::ptr::eq(hold, Arc::as_ptr(guard.hold())));
-                        let later = (!is_first).then(|| guard.hold().clone());
-                        Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned), later }
+                        Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
                     }
                     Err(error) => break Ended::Failed(error),
                 },
-                PhaseProjection::Releasing { releasing, returned, later } => {
+                PhaseProjection::Releasing { releasing, returned } => {
                     let freed = ready!(releasing.poll(cx));
-                    match (returned.take(), later.as_deref().or(hold)) {
+                    match (returned.take(), hold) {
                         (Some(returned), Some(hold)) => break Ended::after_release(returned, &freed, hold),
                         _ => return Poll::Pending,
                     }

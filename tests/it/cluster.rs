@@ -8,6 +8,7 @@ use redis::cmd;
 use crate::calls::{Call, FOR_EVER, brisk, connect, redis_key, sees_renewals};
 use crate::harness::cluster::Cluster;
 use crate::harness::eventually::eventually;
+use crate::harness::server::{Server, free_port};
 
 #[tokio::test]
 async fn each_lock_is_taken_renewed_and_freed_where_its_slot_is() {
@@ -140,7 +141,7 @@ async fn a_cluster_without_slots_or_nodes_is_told_of() {
     let url = format!("redis-cluster://{}", cluster.nodes[2].address());
     let error = LockManager::connect(&url).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains(&cluster.nodes[2].address()), "{error}");
-    let plain = crate::harness::server::Server::start().await;
+    let plain = Server::start().await;
     let error = LockManager::connect(&format!("redis-cluster://{}", plain.address())).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("cluster support disabled"), "{error}");
 }
@@ -175,4 +176,20 @@ async fn waiters_listen_where_the_lock_is() {
 
 async fn channels(cluster: &Cluster, node: usize) -> Vec<String> {
     cluster.nodes[node].query(cmd("PUBSUB").arg("SHARDCHANNELS")).await.unwrap()
+}
+
+/// Behind a translation of addresses, say, where the address that a node has cannot be reached.
+#[tokio::test]
+async fn nodes_are_reached_under_the_names_that_they_prefer() {
+    let options =
+        Server::options().directive("cluster-enabled", "yes").directive("cluster-port", &free_port().to_string());
+    let options =
+        options.directive("cluster-announce-ip", "203.0.113.9").directive("cluster-announce-hostname", "localhost");
+    let node = options.directive("cluster-preferred-endpoint-type", "hostname").start().await;
+    node.query::<()>(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383)).await.unwrap();
+    let whole =
+        || async { node.query::<String>(cmd("CLUSTER").arg("INFO")).await.unwrap().contains("cluster_state:ok\r") };
+    eventually("the cluster of one node", whole).await;
+    let manager = connect(&format!("redis-cluster://{}", node.address())).await;
+    manager.lock("k").wait(FOR_EVER).acquire().await.unwrap().release().await.unwrap();
 }

@@ -222,3 +222,91 @@ async fn a_lock_that_was_not_replicated_is_lost_and_its_fencing_token_outdone() 
     let again = other.lock(outdone).fencing_token(true).retry(100).acquire().await.unwrap();
     assert!(again.lease().fencing_token().unwrap() > token, "the token of a lost lock was given again");
 }
+
+/// Two locks stand already and the third comes. What starts their leases anew meets a node that is silent for a moment.
+#[tokio::test]
+async fn who_waits_for_several_keeps_what_is_there_through_a_fault_elsewhere() {
+    let cluster = Cluster::start(3, 0).await;
+    let (holder, caller, rival) =
+        (connect(&cluster.url()).await, connect(&cluster.url()).await, connect(&cluster.url()).await);
+    let mut keys = Vec::new();
+    // One on each node, in the order in which they are taken.
+    for (home, name) in ["a", "b", "c"].into_iter().enumerate() {
+        let mut names = (0..).map(|n| format!("{name}{n}"));
+        loop {
+            let key = names.next().unwrap();
+            if cluster.home(&key).await == home {
+                keys.push(key);
+                break;
+            }
+        }
+    }
+    let held = holder.lock(&keys[2]).acquire().await.unwrap();
+    let call = tokio::spawn(caller.lock_all(&keys).wait(LONG).acquire());
+    let stands = async |home: usize, name: String| cluster.nodes[home].exists(&name).await;
+    eventually("two to be taken", || stands(1, redis_key(&keys[1]))).await;
+    let rival = tokio::spawn(rival.lock(&keys[0]).wait(LONG).acquire());
+    eventually("the rival to stand in line", || stands(0, format!("{}:line", redis_key(&keys[0])))).await;
+    eventually("the caller to stand in line", || stands(2, format!("{}:line", redis_key(&keys[2])))).await;
+    cluster.nodes[1].freeze();
+    held.release().await.unwrap();
+    // Longer than a command may take.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    cluster.nodes[1].thaw();
+    let guard = call.await.unwrap().unwrap();
+    assert!(!rival.is_finished(), "the rival has got what was held");
+    guard.release().await.unwrap();
+    rival.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// Nobody waits for one node in order to go on with another, nor longer than for one command.
+#[tokio::test]
+async fn what_a_release_may_take_is_the_same_for_many_locks_and_without_any_node() {
+    let cluster = Cluster::start(3, 0).await;
+    let manager = connect(&cluster.url()).await;
+    let several = manager.lock_all(cluster.keys_at(0, 5).await).acquire().await.unwrap();
+    let one = manager.lock("one").acquire().await.unwrap();
+    for node in &cluster.nodes {
+        node.freeze();
+    }
+    // A second for the answer, and one more for two cores that are busy; one after the other would be five.
+    let bound = Duration::from_secs(3);
+    let begin = Instant::now();
+    assert!(several.release().await.unwrap_err().is_transient());
+    assert!(begin.elapsed() < bound, "five locks on one node: {:?}", begin.elapsed());
+    // Longer than what is known of the cluster is believed.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let begin = Instant::now();
+    assert!(one.release().await.unwrap_err().is_transient());
+    assert!(begin.elapsed() < bound, "with all nodes silent: {:?}", begin.elapsed());
+    for node in &cluster.nodes {
+        node.thaw();
+    }
+    eventually("all to be freed", || async { cluster.dbsize().await == 0 }).await;
+}
+
+/// A thousand renewals fail at once, and each of them would like to know where to go.
+#[tokio::test]
+async fn an_outage_is_not_followed_by_a_storm_of_questions() {
+    let cluster = Cluster::start(3, 0).await;
+    let manager = connect(&cluster.url()).await;
+    let mut guards = Vec::new();
+    for n in 0..1000 {
+        guards.push(manager.lock(format!("{n}")).ttl(LONG).acquire().await.unwrap());
+    }
+    let asked = async |node: &Server| node.calls().await.get("cluster|nodes").copied().unwrap_or(0);
+    let before = asked(&cluster.nodes[0]).await;
+    for node in &cluster.nodes {
+        node.freeze();
+    }
+    // Longer than what is known of the cluster is believed, and than a round of renewals.
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    for node in &cluster.nodes {
+        node.thaw();
+    }
+    manager.lock("after").retry(100).acquire().await.unwrap().release().await.unwrap();
+    let times = asked(&cluster.nodes[0]).await - before;
+    println!("asked {times} times in an outage of twelve seconds");
+    assert!(times < 100, "asked {times} times");
+    assert!(guards.iter().all(|guard| guard.lease().is_held()));
+}

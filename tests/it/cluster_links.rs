@@ -120,3 +120,27 @@ async fn what_is_dropped_at_any_point_is_freed() {
     }
     eventually("all to be freed", || async { linked.cluster.dbsize().await == 0 }).await;
 }
+
+/// What an attempt has taken is given back, and that is late. The next attempt has got the same lock by then.
+#[tokio::test]
+async fn what_a_failed_attempt_gives_back_late_is_not_what_the_next_one_has() {
+    let linked = Linked::start().await;
+    let (holder, caller, other) =
+        (connect(&linked.url()).await, connect(&linked.url()).await, connect(&linked.url()).await);
+    let (free, busy) = (linked.cluster.key_at(0).await, linked.cluster.key_at(1).await);
+    // From now on the node knows the script that releases.
+    other.lock(&free).acquire().await.unwrap().release().await.unwrap();
+    let held = holder.lock(&busy).acquire().await.unwrap();
+    // Longer than a command may take, so that the next attempt goes over another connection.
+    linked.links[0].arm(&format!("{}:line", redis_key(&free)), 0, Trip::Late(Duration::from_secs(4)));
+    let keys = [free.clone(), busy];
+    let call = tokio::spawn(caller.lock_all(keys).ttl(FOR_EVER).retry(1000).backoff(brisk()).acquire());
+    linked.links[0].tripped(1).await;
+    held.release().await.unwrap();
+    let guard = call.await.unwrap().unwrap();
+    // Until what was late has arrived, and a little more.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(other.lock(&free).acquire().await.unwrap_err().is_busy(), "two hold it");
+    guard.release().await.unwrap();
+    eventually("all to be freed", || async { linked.cluster.dbsize().await == 0 }).await;
+}

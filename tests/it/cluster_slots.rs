@@ -162,6 +162,80 @@ async fn waiters_go_on_when_a_slot_has_come_to_its_end() {
     guard.release().await.unwrap();
 }
 
+/// A lock with a token has two keys, and several locks may have one in each of many slots.
+#[tokio::test]
+async fn what_needs_several_keys_waits_for_the_slot_as_long_as_it_may() {
+    let halfway = Halfway::new().await;
+    halfway.begin().await;
+    let error = halfway.manager.lock(&halfway.key).fencing_token(true).acquire().await.unwrap_err();
+    let text = error.to_string();
+    assert!(error.is_transient() && text.contains("on its way from one node"), "{text}");
+    let without = [halfway.key.clone(), halfway.cluster.key_at(2).await];
+    halfway.manager.lock_all(without).acquire().await.unwrap().release().await.unwrap();
+    let call = tokio::spawn(halfway.manager.lock(&halfway.key).fencing_token(true).retry(10).acquire());
+    let told = || async { halfway.cluster.nodes[1].info("errorstats").await.unwrap().contains("TRYAGAIN") };
+    eventually("the call to be told to try again", told).await;
+    halfway.end().await;
+    call.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// As some tools do it: the old owner is told first, and for a moment each of the two names the other.
+#[tokio::test]
+async fn two_nodes_that_name_each_other_are_asked_until_they_agree() {
+    let halfway = Halfway::new().await;
+    let (from, to) = (&halfway.cluster.nodes[0], &halfway.cluster.nodes[1]);
+    let set = |id: String| cmd("CLUSTER").arg("SETSLOT").arg(halfway.slot).arg("NODE").arg(id).clone();
+    let id: String = to.query(cmd("CLUSTER").arg("MYID")).await.unwrap();
+    halfway.begin().await;
+    from.query::<()>(&set(id.clone())).await.unwrap();
+    let call = tokio::spawn(halfway.manager.lock(&halfway.key).acquire());
+    let sent_away = || async { to.info("errorstats").await.unwrap().contains("MOVED") };
+    eventually("the call to be sent to and fro", sent_away).await;
+    to.query::<()>(&set(id)).await.unwrap();
+    call.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// It has had a slot, has given it back, and has joined another cluster with higher epochs, as `redis-cli --cluster del-node`
+/// and `add-node` do it. What it knows now has nothing to do with us.
+#[tokio::test]
+async fn a_node_that_has_gone_to_another_cluster_takes_nobody_along() {
+    let (mut cluster, others) = (Cluster::start(3, 0).await, Cluster::start(3, 0).await);
+    cluster.add().await;
+    let manager = connect(&format!("redis-cluster://{}", cluster.nodes[0].address())).await;
+    let (leaver, key) = (&cluster.nodes[3], cluster.key_at(0).await);
+    let slot = cluster.slot(&key).await;
+    // It is to stay a primary, though it has no slots in the end.
+    leaver.config("cluster-allow-replica-migration", "no").await;
+    cluster.move_slot(slot, &cluster.nodes[0], leaver).await;
+    manager.lock(&key).acquire().await.unwrap().release().await.unwrap();
+    cluster.move_slot(slot, leaver, &cluster.nodes[0]).await;
+    manager.lock(&key).acquire().await.unwrap().release().await.unwrap();
+    let id: String = leaver.query(cmd("CLUSTER").arg("MYID")).await.unwrap();
+    for node in &cluster.nodes[..3] {
+        node.query::<()>(cmd("CLUSTER").arg("FORGET").arg(&id)).await.unwrap();
+    }
+    leaver.query::<()>(cmd("CLUSTER").arg("RESET").arg("HARD")).await.unwrap();
+    for node in &others.nodes {
+        // Each makes an epoch that is higher than all others', unless the node has the highest already.
+        for _ in 0..20 {
+            node.query::<redis::Value>(cmd("CLUSTER").arg("BUMPEPOCH")).await.unwrap();
+        }
+    }
+    others.meet(leaver).await;
+    let joined = || async {
+        leaver.query::<String>(cmd("CLUSTER").arg("INFO")).await.unwrap().contains("cluster_known_nodes:4\r")
+    };
+    eventually("the node to join the others", joined).await;
+    // Twice as long as nodes are asked again.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let keys = [cluster.key_at(0).await, cluster.key_at(1).await, cluster.key_at(2).await];
+    let guard = manager.lock_all(&keys).acquire().await.unwrap();
+    for (home, key) in keys.iter().enumerate() {
+        assert!(cluster.nodes[home].exists(&redis_key(key)).await, "a lock went along");
+    }
+    guard.release().await.unwrap();
+}
+
 /// The keys move from node to node under 200 calls a second.
 #[tokio::test]
 async fn slots_are_moved_under_two_hundred_calls_a_second() {

@@ -38,6 +38,7 @@ mod going_down;
 mod inspecting;
 mod isolated;
 mod keys;
+mod leases;
 mod lost;
 mod nesting;
 mod odd_backends;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 
 use super::client::Certificates;
+use super::parts::Parts;
 use super::{invalid, service};
 use crate::LockError;
 use crate::backend::redis::Target;
@@ -14,12 +15,31 @@ pub(super) fn target(url: &str, certificates: &Certificates) -> Result<Target, L
     if let Some(scheme) = scheme.strip_suffix("-sentinel") {
         return Ok(Target::Service(Arc::new(service::service(url, scheme, certificates)?)));
     }
+    if !scheme.contains("unix") {
+        check_parts(&Parts::of(url))?;
+    }
     let info = url.into_connection_info().map_err(|error| {
         let form = "it has the form `redis://[user:password@]host[:port][/db]`";
         invalid("url", format!("{form}, and can't be read otherwise: {error}"))
     })?;
     let client = certificates.client(settled(info, url.contains("protocol=")))?;
     Ok(Target::Server(Arc::new(client)))
+}
+
+/// Refuses what would be ignored, or what is meant for another scheme.
+fn check_parts(parts: &Parts<'_>) -> Result<(), LockError> {
+    if !parts.name.is_empty() {
+        return Err(invalid("url", "a name (`#..`) is for `redis-sentinel://`, where it is that of the service"));
+    }
+    if parts.hosts.contains(',') {
+        let several = "`redis-sentinel://`, `redis-cluster://` and `redlock://`";
+        return Err(invalid("url", format!("several hosts are for {several}")));
+    }
+    match parts.query.strip_prefix('?') {
+        None | Some("") => Ok(()),
+        Some(query) if query.split('&').all(|part| part.starts_with("protocol=")) => Ok(()),
+        Some(_) => Err(invalid("url", "its query may only be `?protocol=resp2` or `?protocol=resp3`")),
+    }
 }
 
 /// What we say of ourselves, and how we speak unless the URL says how.

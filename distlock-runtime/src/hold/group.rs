@@ -1,16 +1,50 @@
-//! Locks that were asked for together.
+//! What a hold has to do with others: what its call was granted in the end, what it passes under, and what was asked for
+//! together with it.
 
 use std::future::poll_fn;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 
 use super::Hold;
+use super::state::ENDED;
 use crate::{FencingToken, LostReason};
 
 impl Hold {
+    /// Notes what an attempt of the same call was granted.
+    pub(crate) fn stands_for(&self, granted: &Arc<Hold>) {
+        if !std::ptr::eq(self, Arc::as_ptr(granted)) {
+            let _ = self.granted.set(granted.clone());
+        }
+    }
+
+    pub(super) fn current(&self) -> &Hold {
+        self.granted.get().map_or(self, |granted| granted)
+    }
+
+    /// Passes under another lock, which lasts longer than this.
+    pub(crate) fn pass_under(self: &Arc<Self>, outer: Arc<Hold>) {
+        let mut nested = outer.leading().nested.lock().unwrap_or_else(PoisonError::into_inner);
+        nested.retain(|nested| nested.strong_count() > 0);
+        nested.push(Arc::downgrade(self));
+        drop(nested);
+        let _ = self.outer.set(outer);
+    }
+
+    /// The lock whose lease counts: this one, or the one that it passes under.
+    pub(crate) fn leading(&self) -> &Hold {
+        let hold = self.current();
+        hold.outer.get().map_or(hold, |outer| outer.leading())
+    }
+
+    /// A call that passed under another lock is over.
+    pub(crate) fn ends_inside(&self) {
+        self.state.0.store(ENDED, Ordering::Release);
+    }
+
     /// The other locks that were asked for together with this one.
     pub(crate) fn others(&self) -> &[Arc<Hold>] {
-        self.others.get().map_or(&[], |others| others)
+        self.current().others.get().map_or(&[], |others| others)
     }
 
     /// Says which locks are held together with this one, unless that was said before.
@@ -20,7 +54,7 @@ impl Hold {
 
     /// This lock and those that were asked for together with it.
     pub(crate) fn group(&self) -> impl Iterator<Item = &Hold> {
-        std::iter::once(self).chain(self.others().iter().map(|other| &**other))
+        std::iter::once(self.current()).chain(self.others().iter().map(|other| &**other))
     }
 
     /// Whether a group's leases are all good, or how the first was lost that is not.

@@ -52,7 +52,8 @@ impl Cluster {
         self.nodes.last().unwrap()
     }
 
-    async fn meet(&self, node: &Server) {
+    /// Has a node join.
+    pub(crate) async fn meet(&self, node: &Server) {
         let first = &self.nodes[0];
         let bus: String = first.ask::<Vec<String>>(cmd("CONFIG").arg("GET").arg("cluster-port")).await.pop().unwrap();
         node.say(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(first.port).arg(bus)).await;

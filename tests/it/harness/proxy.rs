@@ -38,6 +38,8 @@ pub(crate) enum Trip {
     Reset,
     /// The server never gets the command, and nobody is told: the connection stays open and silent.
     Silence,
+    /// The server gets the command this much later, and what is sent behind it, as where packets are lost.
+    Late(Duration),
 }
 
 /// A proxy before a server, which passes everything on until told otherwise.
@@ -253,7 +255,10 @@ impl Link {
             if way == Way::Requests
                 && let Some(trip) = self.trips(data)
             {
-                return Ok(End::Tripped(trip, data.to_vec()));
+                let Trip::Late(time) = trip else { return Ok(End::Tripped(trip, data.to_vec())) };
+                self.tripped.send_modify(|times| *times += 1);
+                // The delay is the fault that the test asked for.
+                tokio::time::sleep(time).await;
             }
             let delay = self.state.borrow().passage(way).delay;
             if !delay.is_zero() {
@@ -308,6 +313,8 @@ impl Link {
                 self.tripped.send_modify(|times| *times += 1);
                 client.set_zero_linger()?;
             }
+            // Not the end of the connection.
+            Trip::Late(_) => {}
             Trip::Silence => {
                 self.tripped.send_modify(|times| *times += 1);
                 while client.read(&mut [0; 1024]).await? > 0 {}

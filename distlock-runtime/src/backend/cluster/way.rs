@@ -142,6 +142,11 @@ impl<'a> Way<'a> {
                     "slot {} is on its way from one node of the cluster to another, and what is asked for may be on both: {error}",
                     self.slot
                 )),
+                Some(Signpost::Moved(address)) => BackendError::passing(format!(
+                    "{} says that slot {} of the cluster is at {address}, which says otherwise",
+                    self.node.address(),
+                    self.slot
+                )),
                 _ => error,
             };
             if self.may_stand && !error.is_unanswered() { BackendError::unanswered(error.to_string()) } else { error }

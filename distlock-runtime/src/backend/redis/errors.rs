@@ -69,7 +69,8 @@ pub(super) fn is_demoted(error: &RedisError) -> bool {
 
 fn server(kind: ServerErrorKind, error: &RedisError, text: String) -> BackendError {
     match kind {
-        ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot => BackendError::lasting(text),
+        // Where a cluster is what we are connected to, this is not where it ends.
+        ServerErrorKind::NoPerm | ServerErrorKind::CrossSlot | ServerErrorKind::Moved => BackendError::lasting(text),
         // It may have come upon that after it had begun to write.
         _ if is_non_local(error) => BackendError::unanswered(text),
         // "ERR" is what most mistakes of ours would be; this one is the server's.
@@ -109,6 +110,19 @@ fn describe(error: &RedisError, address: &str) -> String {
         return format!("the connection to {address} broke or could not be made ({error})");
     }
     match (error.code(), error.detail()) {
+        (Some("MOVED"), Some(detail)) => {
+            format!(
+                "{address} is a node of a cluster, which is connected to by `redis-cluster://`: it answered MOVED {detail}"
+            )
+        }
+        (Some("NOPERM"), Some(detail)) => {
+            format!(
+                "{address} answered NOPERM {detail} (the rights that are needed: README, `The server`, and TOPOLOGIES.md)"
+            )
+        }
+        (_, Some(detail)) if detail.contains("cluster support disabled") => {
+            format!("{address} is no node of a cluster; `redis://` is for a single server ({detail})")
+        }
         (Some(code), Some(detail)) => format!("{address} answered {code} {detail}"),
         (Some(code), None) => format!("{address} answered {code}"),
         _ => format!("{address}: {error}"),
