@@ -295,7 +295,7 @@ impl LockManagerBuilder {
                 self.needs_no_server("`memory://`").map(|()| Arc::new(MemoryBackend::new()) as Arc<dyn Backend>)
             }
             Source::Redlock(urls) => self.over_several(urls),
-            Source::Url(url) if redlock::is_one(url) => self.over_several(&redlock::each_url(url)),
+            Source::Url(url) if redlock::is_one(url) => self.over_several(&redlock::each_url(url)?),
             Source::Url(url) => match check_scheme(url)?.strip_suffix("-cluster") {
                 Some(scheme) => Ok(Arc::new(ClusterBackend::new(cluster::access(url, scheme, self)?))),
                 None => Ok(self.over_redis(target(url, &self.certificates)?)),
