@@ -53,6 +53,7 @@ async fn an_attempt_that_is_over_sets_nothing_where_its_connection_comes_later()
         server.set_for(&redis_key("k"), HOLDER, LONG * 5).await;
     }
     five.links.iter().for_each(Proxy::reset);
+    tokio::time::sleep(Duration::from_millis(50)).await; // for the client to hear of it
     // One connects late, and one does as it is told but its answer is lost: that is what the watchdog looks after.
     five.links[4].delay(Way::Replies, Duration::from_millis(200));
     five.links[3].arm("PX", 0, Trip::LoseReply(Duration::ZERO));
