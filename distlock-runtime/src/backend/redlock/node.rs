@@ -48,21 +48,26 @@ impl Node {
         if self.redis.is_ready() {
             let silent = self.is_silent();
             if silent {
-                self.fails(Some(&BackendError::unanswered("it does not answer")));
+                self.fails(&BackendError::unanswered("it does not answer"));
             }
             return !silent;
         }
-        self.fails(self.redis.why_unconnected().as_ref());
+        if let Some(why) = self.redis.why_unconnected() {
+            self.fails(&why);
+        }
         self.redis.begin_to_connect();
         false
     }
 
     /// One that is frozen would have requests pile up in front of it until they time out.
     fn is_silent(&self) -> bool {
-        let now = Time::now();
+        let talks = self.talks();
+        if talks.is_empty() {
+            return false;
+        }
+        let (now, runtime) = (Time::now(), runtime());
         let silent = |talk: &Talk| now.saturating_since(talk.heard) > SILENCE && now < talk.until;
-        let runtime = runtime();
-        self.talks().iter().any(|talk| talk.runtime == runtime && silent(talk))
+        talks.iter().any(|talk| talk.runtime == runtime && silent(talk))
     }
 
     fn talks(&self) -> MutexGuard<'_, Vec<Talk>> {
@@ -84,13 +89,11 @@ impl Node {
         Question { node: self.clone(), runtime }
     }
 
-    /// Notes that the server failed, and why if that is known. Once that has gone on for a while, it is told.
-    pub(super) fn fails(&self, why: Option<&BackendError>) {
+    /// Notes that the server failed. Once that has gone on for a while, it is told.
+    pub(super) fn fails(&self, why: &BackendError) {
         let now = Time::now();
         let since = self.fails_since.compare_exchange(0, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
-        if let (Err(since), Some(why)) = (since, why)
-            && now.saturating_since(Time::from_nanos(since)) >= GRACE
-        {
+        if since.is_err_and(|since| now.saturating_since(Time::from_nanos(since)) >= GRACE) {
             self.has_no_vote(why);
         }
     }
@@ -136,7 +139,7 @@ impl Question {
         match answer {
             // A key that holds something else is no fault of the server's.
             Err(error) if !error.is_foreign() => {
-                self.node.fails(Some(error));
+                self.node.fails(error);
                 if error.is_unanswered() {
                     return;
                 }

@@ -128,5 +128,5 @@ pub(super) async fn connected(node: &Node, ready: Ready, timeout: Duration) -> R
     if ready {
         return Ok(());
     }
-    node.redis.connect_within(timeout).await.inspect_err(|error| node.fails(Some(error)))
+    node.redis.connect_within(timeout).await.inspect_err(|error| node.fails(error))
 }
