@@ -105,7 +105,8 @@ impl LockManagerBuilder {
     ///
     /// They share nothing: no replicas of one another, no cluster. All are asked at once; one that is down or frozen costs
     /// nothing but its vote, and joins when it comes back. A server that lost its data must stay away for the longest ttl.
-    /// With `wait`, callers poll, since there is no line over several servers. [`build`](Self::build) refuses fewer than three
+    /// With `wait`, callers poll, since there is no line over several servers. [`build`](Self::build) needs a majority, and waits
+    /// for the others no more than 250 ms, on each of two connections. It refuses fewer than three
     /// servers, more than 64, and one that is named twice, and warns about an even number.
     pub fn redlock<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.source = Source::Redlock(urls.into_iter().map(Into::into).collect());
@@ -295,7 +296,7 @@ impl LockManagerBuilder {
                 self.needs_no_server("`memory://`").map(|()| Arc::new(MemoryBackend::new()) as Arc<dyn Backend>)
             }
             Source::Redlock(urls) => self.over_several(urls),
-            Source::Url(url) if redlock::is_one(url) => self.over_several(&redlock::each_url(url)),
+            Source::Url(url) if redlock::is_one(url) => self.over_several(&redlock::each_url(url)?),
             Source::Url(url) => match check_scheme(url)?.strip_suffix("-cluster") {
                 Some(scheme) => Ok(Arc::new(ClusterBackend::new(cluster::access(url, scheme, self)?))),
                 None => Ok(self.over_redis(target(url, &self.certificates)?)),

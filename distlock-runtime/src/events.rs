@@ -1,9 +1,9 @@
 //! What the log gets to know, in one place, so that fields have the same names everywhere: `key`, `token`, `ttl`,
-//! `attempt`, `result`. The ordinary is told at debug, what is refused or late at warn, a loss at error.
+//! `attempt`, `result`. The ordinary is told at debug, what has mended itself at info, what is refused or late at warn, a loss at error.
 
 use std::time::Duration;
 
-use tracing::{Span, debug, error, error_span, warn};
+use tracing::{Span, debug, error, error_span, info, warn};
 
 use crate::LostReason;
 use crate::backend::{BackendError, Released};
@@ -101,6 +101,15 @@ pub(crate) fn not_listening(error: &BackendError, first: bool) {
 
 pub(crate) fn not_calling(error: &BackendError) {
     warn!(target: "distlock", %error, "can't call those to whom a lock is handed over, who find it by asking");
+}
+
+/// One of several independent servers has no part in locks.
+pub(crate) fn has_no_vote(server: &str, error: &BackendError) {
+    warn!(target: "distlock", server, %error, "one of the servers has no vote: it does not answer, or refuses what it is asked");
+}
+
+pub(crate) fn has_its_vote(server: &str) {
+    info!(target: "distlock", server, "one of the servers has its vote again");
 }
 
 pub(crate) fn left_to_expire(hold: &Hold, why: &str) {

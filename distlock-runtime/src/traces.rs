@@ -7,21 +7,27 @@ use crate::watchdog::Sweeper;
 
 /// Where a value may stand, of a lock that is kept in several places: a bit for each place.
 ///
-/// Since a value is never used again after an attempt that failed, at most one request in each place ever sets it. So once
-/// it was deleted there, nothing can come any more.
+/// At most one request at a time sets it in each place, apart from one that is repeated since its connection was at its end,
+/// and none does once it is being taken back. So once it was deleted there, nothing can come any more.
 pub(crate) struct Traces {
     /// Where it stands, or may come to stand.
     stands: AtomicU64,
     /// Where the request to set it has had no answer.
     awaited: AtomicU64,
-    /// Whether the watchdog has been told to free what is left.
-    told: AtomicBool,
+    /// Where two requests were sent, since the first one's connection was at its end: of one of them nothing is known yet.
+    doubtful: AtomicU64,
+    /// Where the watchdog has been told to free what is left.
+    told: AtomicU64,
+    /// Whether the value is being taken back, so that nobody sets it anywhere any more.
+    closed: AtomicBool,
     sweeper: Sweeper,
 }
 
 impl Traces {
     pub(crate) fn new(sweeper: Sweeper) -> Traces {
-        Traces { stands: AtomicU64::new(0), awaited: AtomicU64::new(0), told: AtomicBool::new(false), sweeper }
+        let none = || AtomicU64::new(0);
+        let (stands, awaited, doubtful, told) = (none(), none(), none(), none());
+        Traces { stands, awaited, doubtful, told, closed: AtomicBool::new(false), sweeper }
     }
 
     /// Those of another value in the same places.
@@ -29,40 +35,70 @@ impl Traces {
         Traces::new(self.sweeper.clone())
     }
 
-    /// A request to set the value is about to be sent.
-    pub(crate) fn asked(&self, place: usize) {
-        self.awaited.fetch_or(bit(place), Ordering::AcqRel);
-        self.stands.fetch_or(bit(place), Ordering::AcqRel);
+    /// A request to set the value is about to be sent. Not if it is being taken back: whoever does that has noted so before
+    /// they looked where it may stand, and so either they see this place or the request is not sent.
+    #[must_use = "nothing may be sent if this says no"]
+    pub(crate) fn asks(&self, place: usize) -> bool {
+        self.told.fetch_and(!bit(place), Ordering::SeqCst);
+        self.awaited.fetch_or(bit(place), Ordering::SeqCst);
+        self.stands.fetch_or(bit(place), Ordering::SeqCst);
+        let open = !self.closed.load(Ordering::SeqCst);
+        if !open {
+            self.free(place);
+        }
+        open
+    }
+
+    /// The request is about to be sent once more. Not if the value is being taken back.
+    #[must_use = "nothing may be sent if this says no"]
+    pub(crate) fn asks_again(&self, place: usize) -> bool {
+        self.doubtful.fetch_or(bit(place), Ordering::SeqCst);
+        let open = !self.closed.load(Ordering::SeqCst);
+        if !open {
+            self.doubtful.fetch_and(!bit(place), Ordering::SeqCst);
+        }
+        open
+    }
+
+    /// From now on nobody begins to set the value anywhere.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
     }
 
     pub(crate) fn granted(&self, place: usize) {
-        self.awaited.fetch_and(!bit(place), Ordering::AcqRel);
+        if self.doubtful.load(Ordering::SeqCst) & bit(place) == 0 {
+            self.awaited.fetch_and(!bit(place), Ordering::SeqCst);
+        }
     }
 
-    /// It is certain that the value does not stand there, and that nothing will set it.
+    /// It is certain that the value does not stand there, and that nothing will set it; or, where two requests were sent,
+    /// that one of them will not.
     pub(crate) fn free(&self, place: usize) {
-        self.awaited.fetch_and(!bit(place), Ordering::AcqRel);
-        self.stands.fetch_and(!bit(place), Ordering::AcqRel);
+        if self.doubtful.fetch_and(!bit(place), Ordering::SeqCst) & bit(place) == 0 {
+            self.awaited.fetch_and(!bit(place), Ordering::SeqCst);
+            self.stands.fetch_and(!bit(place), Ordering::SeqCst);
+        }
     }
 
     /// The value does not stand there now.
     pub(crate) fn absent(&self, place: usize) {
-        if self.awaited.load(Ordering::Acquire) & bit(place) == 0 {
+        if self.awaited.load(Ordering::SeqCst) & bit(place) == 0 {
             self.free(place);
         }
     }
 
     pub(crate) fn may_stand(&self, place: usize) -> bool {
-        self.stands.load(Ordering::Acquire) & bit(place) != 0
+        self.stands.load(Ordering::SeqCst) & bit(place) != 0
     }
 
     pub(crate) fn is_free(&self) -> bool {
-        self.stands.load(Ordering::Acquire) == 0
+        self.stands.load(Ordering::SeqCst) == 0
     }
 
-    /// Has the watchdog free what is left, once.
+    /// Has the watchdog free what is left, once for each place.
     pub(crate) fn sweep(&self, hold: &Arc<Hold>) {
-        if !self.is_free() && !self.told.swap(true, Ordering::AcqRel) {
+        let left = self.stands.load(Ordering::SeqCst);
+        if left & !self.told.fetch_or(left, Ordering::SeqCst) != 0 {
             self.sweeper.sweep(hold);
         }
     }

@@ -48,6 +48,7 @@ mod passing_faults;
 mod reconnecting;
 mod redlock;
 mod redlock_faults;
+mod redlock_votes;
 mod releasing;
 mod rights;
 mod runtimes;

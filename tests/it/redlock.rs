@@ -330,6 +330,7 @@ async fn what_is_no_redlock_is_refused() {
     assert!(refused(&[]).await.contains("at least three"));
     assert!(refused(&["redis://a", "redis://b"]).await.contains("at least three"));
     assert!(refused(&["redis://a", "redis://b", "redis://a"]).await.contains("stands there twice"));
+    assert!(refused(&["redis://a", "redis://b", "redis://A"]).await.contains("stands there twice"));
     let error = LockManager::connect("redlock://a,b").await.unwrap_err().to_string();
     assert!(error.contains("at least three"), "{error}");
 }

@@ -234,3 +234,19 @@ async fn what_a_dropped_call_has_set_without_hearing_of_it_is_freed() {
         eventually("the locks to be freed", || async { server.dbsize().await == 0 }).await;
     }
 }
+
+/// A place in the line has a token of its own, which is below what another of the keys had in the meantime.
+#[tokio::test]
+async fn a_token_that_was_not_asked_for_is_not_told() {
+    let server = Server::start().await;
+    let (manager, other) = (connect(&server.url()).await, connect(&server.url()).await);
+    let first = manager.lock("a").fencing_token(true).wait(LONG).acquire().await.unwrap();
+    let both = tokio::spawn(manager.lock_all(["a", "b"]).wait(LONG).acquire());
+    // For the call to get into the line, behind whose first it takes over a tenure.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    other.lock("b").fencing_token(true).acquire().await.unwrap().release().await.unwrap();
+    first.release().await.unwrap();
+    let guard = soon("both", both).await.unwrap().unwrap();
+    assert_eq!(guard.lease().fencing_token(), None);
+    guard.release().await.unwrap();
+}

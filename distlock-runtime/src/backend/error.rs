@@ -60,6 +60,11 @@ impl BackendError {
         BackendError { kind, text: text.into(), source: None }
     }
 
+    /// The same error once more, for another lock that was asked for together with the first.
+    pub(crate) fn copy(&self) -> BackendError {
+        BackendError::new(self.kind, self.text.clone())
+    }
+
     /// Whether the request may have been carried out all the same.
     pub fn is_unanswered(&self) -> bool {
         matches!(self.kind, Kind::Unanswered | Kind::Interrupted)

@@ -127,6 +127,11 @@ impl RedisBackend {
         self.connections.is_ready()
     }
 
+    /// Why the running runtime has no connection, if the last attempt to make one has failed.
+    pub(crate) fn why_unconnected(&self) -> Option<BackendError> {
+        self.connections.why_none()
+    }
+
     /// Has a connection made for the running runtime, with nobody to wait for it.
     pub(crate) fn begin_to_connect(&self) {
         self.connections.begin();

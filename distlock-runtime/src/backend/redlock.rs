@@ -12,7 +12,9 @@ mod round;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use self::ask::Tried;
 use self::asked::{Asked, Sweep};
 use self::node::Node;
 use self::quorum::{Attempts, Count, Verdict};
@@ -20,6 +22,9 @@ use self::round::{Ready, Round};
 use super::redis::RedisBackend;
 use super::{Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Released, Renewed, Route, Turn};
 use crate::FencingToken;
+
+/// For how long those servers are waited for that are not connected to when a majority is.
+const A_MOMENT: Duration = Duration::from_millis(250);
 
 /// Locks on several independent Redis servers.
 pub(crate) struct RedlockBackend {
@@ -47,39 +52,16 @@ impl RedlockBackend {
 
     async fn acquire(&self, entry: Entry<'_>, attempt: Attempt) -> Result<Acquired, BackendError> {
         let asked = Asked::all(&[entry]);
-        let mut attempts = Attempts::new(self.count());
         let ask = |place, node, ready| ask::acquire(place, node, asked.clone(), (attempt, ready));
-        let mut round = Round::begin(&self.nodes, |_| true, ask);
-        while attempts.verdict() == Verdict::Open {
-            match round.next().await {
-                Some((node, answer)) => attempts.add(node, answer),
-                None if attempts.wants_more() && round.ask_spare() => {}
-                None => break,
-            }
-        }
-        self.settle(&asked, attempts, round).await
+        self.attempt(&asked, Round::begin(&self.nodes, |_| true, ask)).await.1
     }
 
     /// Takes all entries on a majority of the servers, each of which takes all or none.
     async fn acquire_all(&self, entries: &[Entry<'_>]) -> Result<AcquiredAll, BackendError> {
         let asked = Asked::all(entries);
-        let (mut attempts, mut index) = (Attempts::new(self.count()), 0);
-        let mut round = Round::begin(
-            &self.nodes,
-            |_| true,
-            |place, node, ready| ask::acquire_all(place, node, asked.clone(), ready),
-        );
-        while attempts.verdict() == Verdict::Open {
-            match round.next().await {
-                Some((node, (refused, answer))) => {
-                    index = index.max(refused);
-                    attempts.add(node, answer);
-                }
-                None if attempts.wants_more() && round.ask_spare() => {}
-                None => break,
-            }
-        }
-        match self.settle(&asked, attempts, round).await {
+        let ask = |place, node, ready| ask::acquire_all(place, node, asked.clone(), ready);
+        let (index, answer) = self.attempt(&asked, Round::begin(&self.nodes, |_| true, ask)).await;
+        match answer {
             Ok(Acquired::Granted(token)) => Ok(AcquiredAll::Granted(token)),
             Ok(Acquired::Held { value, remaining }) => Ok(AcquiredAll::Held { index, value, remaining }),
             Err(error) if error.is_foreign() => Ok(AcquiredAll::Foreign { index, found: error.to_string() }),
@@ -87,26 +69,32 @@ impl RedlockBackend {
         }
     }
 
-    /// Takes an attempt for what it is. Whatever one that failed has set or may have set is freed: by releases that are sent
-    /// before this returns, and by the watchdog where they don't arrive.
-    async fn settle<A, F>(
-        &self,
-        asked: &Arc<[Asked]>,
-        mut attempts: Attempts,
-        round: Round<A, F>,
-    ) -> Result<Acquired, BackendError>
+    /// Takes an attempt for what it is, as soon as that is known. Whatever one that failed has set or may have set is freed:
+    /// by releases that are sent before this returns, and by the watchdog where they don't arrive.
+    async fn attempt<A, F>(&self, asked: &Arc<[Asked]>, mut round: Round<A, F>) -> Tried
     where
         A: Fn(usize, Arc<Node>, Ready) -> F,
-        F: Future<Output: Send> + Send + 'static,
+        F: Future<Output = Tried> + Send + 'static,
     {
+        let mut attempts = Attempts::new(self.count());
+        while attempts.verdict() == Verdict::Open {
+            match round.next().await {
+                Some((node, answer)) => attempts.add(node, answer),
+                None if attempts.wants_more() && round.ask_spare() => {}
+                None => break,
+            }
+        }
         let outcome = if attempts.verdict() == Verdict::Yes {
-            self.raise(asked, attempts.highest).await.map(|()| Acquired::Granted(attempts.highest))
+            (0, self.raise(asked, attempts.highest).await.map(|()| Acquired::Granted(attempts.highest)))
         } else {
             round.spared().iter().for_each(|node| attempts.spare(*node));
             attempts.refusal(&self.nodes)
         };
-        // Where it was granted, the answers that are still to come say nothing that the release will not.
-        if !matches!(outcome, Ok(Acquired::Granted(_))) {
+        if matches!(outcome, (_, Ok(Acquired::Granted(_)))) {
+            // A server that refuses gets no release for what it has not.
+            round.leave(());
+        } else {
+            asked.iter().for_each(Asked::close);
             self.give_back(asked).await;
             round.leave(Sweep::of(asked));
         }
@@ -141,31 +129,41 @@ impl RedlockBackend {
         if count.verdict() == Verdict::Yes { Ok(()) } else { Err(count.unanswered(&self.nodes).nothing_done()) }
     }
 
-    /// Mints on all servers, and has a majority hear of the highest.
+    /// Mints on all servers, and has a majority hear of the highest. Each entry has a majority of its own, which may have but
+    /// one server in common with that of another.
     async fn mint(&self, entries: &[Entry<'_>]) -> Result<Option<FencingToken>, BackendError> {
         let asked = Asked::all(entries);
-        let (mut count, mut highest) = (self.count(), None);
+        let (mut counts, mut highest) = (self.counts(entries), None);
         let mut round = Round::begin(&self.nodes, |_| true, |_, node, ready| ask::mint(node, asked.clone(), ready));
-        while !count.is_decided() {
+        while !counts.iter().all(Count::is_decided) {
             match round.next().await {
-                Some((node, answer)) => {
-                    highest = highest.max(answer.as_ref().ok().copied().flatten());
-                    count.add(node, answer.map(|token| token.is_some()));
+                Some((node, answers)) => {
+                    for (count, answer) in counts.iter_mut().zip(answers) {
+                        highest = highest.max(answer.as_ref().ok().copied().flatten());
+                        count.add(node, answer.map(|token| token.is_some()));
+                    }
                 }
                 None if round.ask_spare() => {}
                 None => break,
             }
         }
         round.leave(());
-        if !count.outcome(&self.nodes)? {
-            return Ok(None);
+        for count in counts {
+            if !count.outcome(&self.nodes)? {
+                return Ok(None);
+            }
         }
         self.raise(&asked, highest).await.map(|()| highest)
+    }
+
+    fn counts(&self, entries: &[Entry<'_>]) -> Vec<Count> {
+        entries.iter().map(|_| self.count()).collect()
     }
 
     /// Frees an entry wherever it may stand. Returns as soon as a majority has answered.
     async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let asked = Asked::all(&[entry]);
+        asked.iter().for_each(Asked::close);
         let (mut sweep, mut count) = (Sweep::of(&asked), self.count());
         for place in (0..self.nodes.len()).filter(|place| !may_stand(&asked, *place)) {
             count.add(place, Ok(false));
@@ -187,6 +185,7 @@ impl RedlockBackend {
     /// Frees entries wherever they may stand, and waits for all servers: where one has not answered, there is no answer.
     async fn release_all(&self, entries: &[Entry<'_>]) -> Vec<Result<Released, BackendError>> {
         let asked = Asked::all_patiently(entries);
+        asked.iter().for_each(Asked::close);
         let ask = |place, node, _| ask::release_all(place, node, asked.clone());
         let mut round = Round::with_all(&self.nodes, |place| may_stand(&asked, place), ask);
         let mut outcomes: Vec<_> = entries.iter().map(|_| Ok(Released::NotHeld)).collect();
@@ -208,7 +207,7 @@ impl RedlockBackend {
 
     async fn renew(&self, entries: &[Entry<'_>]) -> Vec<Result<Renewed, BackendError>> {
         let asked = Asked::all_patiently(entries);
-        let mut counts: Vec<Count> = entries.iter().map(|_| self.count()).collect();
+        let mut counts = self.counts(entries);
         let mut add = |node: usize, answers: Vec<Result<Renewed, BackendError>>| {
             for (count, answer) in counts.iter_mut().zip(answers) {
                 count.add(node, answer.map(|renewed| renewed == Renewed::Extended));
@@ -227,17 +226,43 @@ impl RedlockBackend {
         }
         round.leave(());
         let renewed = |extended| if extended { Renewed::Extended } else { Renewed::NotHeld };
-        counts.into_iter().map(|count| count.outcome(&self.nodes).map(renewed)).collect()
+        let outcomes: Vec<_> = counts.into_iter().map(|count| count.outcome(&self.nodes).map(renewed)).collect();
+        self.spread(entries, &outcomes).await;
+        outcomes
     }
 
-    /// Connects to all servers. A majority suffices: the others join when they come back.
+    /// Sets locks that a majority still has on those servers where they certainly don't stand: that were away when they were
+    /// taken, or came back without their data. That is no vote for this renewal, but for the next one. Nobody waits for it.
+    async fn spread(&self, entries: &[Entry<'_>], outcomes: &[Result<Renewed, BackendError>]) {
+        let extended = entries.iter().zip(outcomes).filter(|(_, outcome)| matches!(outcome, Ok(Renewed::Extended)));
+        let extended: Vec<Entry<'_>> = extended.map(|(entry, _)| *entry).collect();
+        let places = 0..self.nodes.len();
+        let asked = Asked::all_patiently(&extended);
+        let lacks = |place: usize| asked.iter().any(|asked| asked.lacks(place));
+        let is_ready = |place: usize| self.nodes.get(place).is_some_and(|node| node.is_ready());
+        let lacking: Vec<usize> = places.filter(|place| lacks(*place) && is_ready(*place)).collect();
+        if !lacking.is_empty() {
+            let ask = |place, node, _| ask::join(place, node, asked.clone());
+            let mut round = Round::with_all(&self.nodes, |place| lacking.contains(&place), ask);
+            round.send().await;
+            round.leave(());
+        }
+    }
+
+    /// Connects to all servers. A majority suffices: the others have a moment more, and else join when they come back.
     async fn connect(&self) -> Result<(), BackendError> {
         let mut round = Round::with_all(&self.nodes, |_| true, |_, node, _| ask::prepare(node));
         let mut count = self.count();
-        while let Some((node, answer)) = round.next().await {
-            count.add(node, answer.map(|()| true));
+        while count.verdict() != Verdict::Yes {
+            match round.next().await {
+                Some((node, answer)) => count.add(node, answer.map(|()| true)),
+                None => return Err(count.unanswered(&self.nodes).nothing_done()),
+            }
         }
-        if count.verdict() == Verdict::Yes { Ok(()) } else { Err(count.unanswered(&self.nodes).nothing_done()) }
+        let rest = async { while round.next().await.is_some() {} };
+        let _ = tokio::time::timeout(A_MOMENT, rest).await;
+        round.leave(());
+        Ok(())
     }
 }
 

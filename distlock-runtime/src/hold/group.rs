@@ -67,8 +67,16 @@ impl Hold {
         })
     }
 
-    /// The token of a group: the highest that one of its locks has.
+    /// The token of a group: the highest that one of its locks has. One that nobody asked for says nothing: it came with the
+    /// place in the line, and may be below what another of the locks had before.
     pub(crate) fn fence_of_group(&self) -> Option<FencingToken> {
+        let asked_for = |hold: &Hold| {
+            let leading = hold.leading();
+            hold.terms.fencing_token || leading.terms.fencing_token || leading.is_outdone()
+        };
+        if !self.group().any(asked_for) {
+            return None;
+        }
         self.group().filter_map(|hold| hold.leading().fence()).max()
     }
 

@@ -72,6 +72,15 @@ impl Connections {
         Handle::try_current().is_ok_and(|runtime| self.usable(runtime.id()).is_some())
     }
 
+    /// Why the running runtime has no connection, if the last attempt to make one has failed.
+    pub(super) fn why_none(&self) -> Option<BackendError> {
+        let id = Handle::try_current().ok()?.id();
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let attempt = slots.iter().find(|slot| slot.id == id)?.attempt.as_ref()?;
+        let outcome = attempt.borrow();
+        outcome.as_ref()?.as_ref().err().map(|why| why.clone().explain(&self.dialer.site().address))
+    }
+
     /// Begins to make a connection for the running runtime, unless there is one or it is being made.
     pub(super) fn begin(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else { return };

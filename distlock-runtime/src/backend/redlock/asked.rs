@@ -2,6 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{BackendError, Entry, Fencing, Released, Renewed};
+use crate::clock::Time;
 use crate::hold::Hold;
 use crate::traces::Traces;
 
@@ -11,6 +12,8 @@ pub(super) struct Asked {
     value: String,
     ttl: Duration,
     pub(super) timeout: Duration,
+    /// When all of it must be over.
+    until: Time,
     fencing: Option<Fencing>,
     hold: Option<Arc<Hold>>,
 }
@@ -26,7 +29,9 @@ impl Asked {
     /// With all the time that a command may take, for where one server keeps nobody waiting for the others.
     fn patiently(entry: &Entry<'_>) -> Asked {
         let (key, value) = (entry.key.to_owned(), entry.value.to_owned());
-        Asked { key, value, ttl: entry.ttl, timeout: entry.timeout, fencing: entry.fencing, hold: entry.hold.cloned() }
+        let Entry { ttl, timeout, fencing, .. } = *entry;
+        let until = Time::now().saturating_add(timeout);
+        Asked { key, value, ttl, timeout, until, fencing, hold: entry.hold.cloned() }
     }
 
     pub(super) fn all(entries: &[Entry<'_>]) -> Arc<[Asked]> {
@@ -39,6 +44,12 @@ impl Asked {
 
     pub(super) fn entry(&self) -> Entry<'_> {
         Entry { fencing: self.fencing, ..Entry::new(&self.key, &self.value, self.ttl, self.timeout) }
+    }
+
+    /// The same with what is left of the time that a command may take, for a server that is asked after others.
+    pub(super) fn entry_in_time(&self) -> Entry<'_> {
+        let entry = self.entry();
+        Entry { timeout: entry.timeout.min(self.until.saturating_since(Time::now())), ..entry }
     }
 
     fn traces(&self) -> Option<&Traces> {
@@ -55,11 +66,36 @@ impl Asked {
         self.traces().is_none_or(Traces::is_free)
     }
 
-    /// The value is about to be set there.
-    pub(super) fn goes_to(&self, place: usize) {
+    /// The value is about to be set there. Nothing may be sent if this says no, since it is being taken back.
+    #[must_use = "nothing may be sent if this says no"]
+    pub(super) fn goes_to(&self, place: usize) -> bool {
+        self.traces().is_none_or(|traces| traces.asks(place))
+    }
+
+    /// The same for a request that is repeated.
+    #[must_use = "nothing may be sent if this says no"]
+    pub(super) fn goes_again_to(&self, place: usize) -> bool {
+        self.traces().is_none_or(|traces| traces.asks_again(place))
+    }
+
+    /// What was about to be sent was not.
+    pub(super) fn stays_here(&self, place: usize) {
         if let Some(traces) = self.traces() {
-            traces.asked(place);
+            traces.free(place);
         }
+    }
+
+    /// The value is about to be taken back, and so nobody sets it anywhere any more.
+    pub(super) fn close(&self) {
+        if let Some(traces) = self.traces() {
+            traces.close();
+        }
+    }
+
+    /// Whether this is a lock that is held, and that certainly does not stand there.
+    pub(super) fn lacks(&self, place: usize) -> bool {
+        let held = self.hold.as_ref().is_some_and(|hold| hold.remaining() > Duration::ZERO);
+        held && self.traces().is_some_and(|traces| !traces.may_stand(place))
     }
 
     /// Notes what came of an attempt to set the value.

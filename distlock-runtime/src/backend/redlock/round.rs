@@ -125,5 +125,8 @@ async fn next<F: Future>(pending: &mut FuturesUnordered<Answer<F>>) -> Option<(u
 
 /// Waits for a server's connection for as long as a command may take.
 pub(super) async fn connected(node: &Node, ready: Ready, timeout: Duration) -> Result<(), BackendError> {
-    if ready { Ok(()) } else { node.redis.connect_within(timeout).await }
+    if ready {
+        return Ok(());
+    }
+    node.redis.connect_within(timeout).await.inspect_err(|error| node.fails(error))
 }
