@@ -114,3 +114,42 @@ impl fmt::Debug for Traces {
         write!(f, "Traces {{ stands: {stands:b}, awaited: {awaited:b} }}")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Traces;
+    use crate::backend::MemoryBackend;
+    use crate::watchdog::Watchdog;
+
+    fn traces() -> Traces {
+        Traces::new(Watchdog::start(Arc::new(MemoryBackend::new())).sweeper())
+    }
+
+    #[test]
+    fn nothing_is_set_once_it_is_taken_back() {
+        let traces = traces();
+        assert!(traces.asks(0));
+        traces.close();
+        assert!(!traces.asks(1) && !traces.asks_again(0));
+        assert!(traces.may_stand(0) && !traces.may_stand(1));
+        traces.absent(0);
+        assert!(traces.may_stand(0), "its request may still come");
+        traces.granted(0);
+        traces.absent(0);
+        assert!(traces.is_free());
+    }
+
+    #[test]
+    fn of_two_requests_one_may_come_after_the_other() {
+        let traces = traces();
+        assert!(traces.asks(3) && traces.asks_again(3));
+        traces.granted(3);
+        traces.free(3);
+        traces.absent(3);
+        assert!(traces.may_stand(3), "one of them was freed, and the other may come");
+        traces.free(3);
+        assert!(traces.is_free());
+    }
+}
