@@ -1,16 +1,16 @@
-//! `rediss://` and `rediss-sentinel://`: servers whose certificates our own authority has signed.
+//! `rediss://`, `rediss-sentinel://` and `rediss-cluster://`: servers whose certificates our own authority has signed.
 
 use std::path::Path;
 use std::process::Command;
 
 use distlock::backend::MemoryBackend;
 use distlock::{LockError, LockManager, LockManagerBuilder};
-use redis::{Client, TlsCertificates};
+use redis::{Client, TlsCertificates, cmd};
 
 use crate::calls::{Call, FOR_EVER, connect, sees_renewals};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::process::{Child, emit};
-use crate::harness::server::{Server, free_port};
+use crate::harness::server::{Options, Server, free_port};
 use crate::harness::tied;
 
 /// A server that also listens for TLS, and what it takes to trust it.
@@ -28,6 +28,10 @@ async fn secure() -> Secure {
 
 /// `clients` says whether clients need a certificate: `yes`, `no`.
 async fn secure_for(clients: &str) -> Secure {
+    secure_with(clients, Server::options()).await
+}
+
+async fn secure_with(clients: &str, options: Options) -> Secure {
     let files = tempfile::tempdir().unwrap();
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
     openssl(files.path(), &format!("req -x509 {key} -subj /CN=authority -keyout ca.key -out ca.pem"));
@@ -38,7 +42,7 @@ async fn secure_for(clients: &str) -> Secure {
 
     let path = |name: &str| files.path().join(name).to_str().unwrap().to_owned();
     let port = free_port().to_string();
-    let options = Server::options()
+    let options = options
         .directive("tls-port", &port)
         .directive("tls-cert-file", &path("cert.pem"))
         .directive("tls-key-file", &path("key.pem"))
@@ -159,7 +163,7 @@ async fn waiting_renewing_and_confirming_go_over_tls_too() {
     sees_renewals(&secure.server, "k", 1).await;
     let waiting = tokio::spawn(waiter.lock("k").wait(FOR_EVER).fencing_token(true).acquire());
     let subscribed =
-        async || secure.server.query::<Vec<String>>(redis::cmd("PUBSUB").arg("CHANNELS")).await.unwrap().len() == 1;
+        async || secure.server.query::<Vec<String>>(cmd("PUBSUB").arg("CHANNELS")).await.unwrap().len() == 1;
     eventually("the waiter to subscribe", subscribed).await;
     call.finished().await.unwrap();
     soon("the waiter", waiting).await.unwrap().unwrap().release().await.unwrap();
@@ -185,6 +189,46 @@ async fn certificates_are_for_sentinels_and_for_servers() {
     let known = || builder().client_certificate(secure.pem("client.pem"), secure.pem("client.key"));
     is_not_trusted(&locks(known().root_certificates(secure.pem("stranger.pem"))).await.unwrap_err(), "UnknownIssuer");
     locks(known()).await.unwrap();
+}
+
+/// Nodes tell a client that comes over TLS the ports for that.
+#[tokio::test]
+async fn the_nodes_of_a_cluster_are_spoken_to_over_tls() {
+    let options = Server::options().directive("cluster-enabled", "yes").directive("tls-cluster", "yes");
+    let secure = secure_with("yes", options.directive("cluster-port", &free_port().to_string())).await;
+    secure.server.query::<()>(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383)).await.unwrap();
+    let whole = || async {
+        let info: String = secure.server.query(cmd("CLUSTER").arg("INFO")).await.unwrap();
+        info.contains("cluster_state:ok\r")
+    };
+    eventually("the cluster of one node", whole).await;
+    let url = secure.url.replace("rediss://", "rediss-cluster://");
+    let builder = || LockManager::builder().url(url.as_str()).root_certificates(secure.authority.clone());
+    let manager =
+        builder().client_certificate(secure.pem("client.pem"), secure.pem("client.key")).build().await.unwrap();
+    let held = manager.lock("k").acquire().await.unwrap();
+    let waiting = tokio::spawn(manager.lock("k").wait(FOR_EVER).acquire());
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    let error = builder().build().await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn several_servers_are_spoken_to_over_tls() {
+    let (first, mut urls) = (secure().await, Vec::new());
+    urls.push(first.url.clone());
+    let mut others = Vec::new();
+    for _ in 0..2 {
+        let other = secure().await;
+        urls.push(other.url.clone());
+        others.push(other);
+    }
+    let all: Vec<u8> = [&first].into_iter().chain(&others).flat_map(|secure| secure.authority.clone()).collect();
+    let manager = LockManager::builder().redlock(urls).root_certificates(all).build().await.unwrap();
+    let guard = manager.lock("k").acquire().await.unwrap();
+    assert_eq!(others[0].server.keys().await, ["lock:{k}"]);
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
