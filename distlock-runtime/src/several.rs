@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{AcquiredAll, BackendError, Entry, Fencing, Renewed};
+use crate::backend::{Acquired, AcquiredAll, Attempt, BackendError, Entry, Fencing, Renewed};
 use crate::claim::{Refusal, RouteNote, Strays, owner};
 use crate::clock::Time;
 use crate::guard::LockGuard;
@@ -180,12 +180,16 @@ impl<'a> Claims<'a> {
 
     async fn extend(&mut self) -> Result<(), (usize, Refusal)> {
         let fencing = Fencing::new(1, self.core.highest_fence());
-        let entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry().with_fencing(fencing)).collect();
+        let holds = self.holds.clone();
+        let entries: Vec<Entry<'_>> = holds.iter().map(|hold| hold.entry().with_fencing(fencing)).collect();
         let gone = || Refusal::Failed(BackendError::lasting("one of the locks was lost while others were waited for"));
         let sent = Time::now();
         for (index, answer) in self.core.backend().renew(&entries).await.into_iter().enumerate() {
             match answer {
                 Ok(Renewed::Extended) => {}
+                Ok(Renewed::NotHeld) if self.core.backend().reuses_values() => {
+                    self.take_again(&entries, index).await.map_err(|refusal| (index, refusal))?;
+                }
                 Ok(Renewed::NotHeld) => return Err((index, gone())),
                 Err(error) => return Err((index, Refusal::Failed(error))),
             }
@@ -196,6 +200,27 @@ impl<'a> Claims<'a> {
             token.ok_or_else(|| (0, gone()))?;
         }
         self.accept(sent, token).map_err(|refusal| (0, refusal))
+    }
+
+    /// Takes a lock that has run out while others were waited for, if nobody else has it by now.
+    async fn take_again(&mut self, entries: &[Entry<'_>], index: usize) -> Result<(), Refusal> {
+        let Some(entry) = entries.get(index).map(|entry| Entry { fencing: None, ..*entry }) else { return Ok(()) };
+        // Counted until the answer says otherwise, as with all of them.
+        self.strays.requests = self.strays.requests.saturating_add(1);
+        let mut route = RouteNote::of(&mut self.strays);
+        let answer = self.core.backend().acquire(entry, Attempt::Repeated, &mut route.route).await;
+        if answer.as_ref().is_err_and(BackendError::is_unanswered) {
+            drop(route);
+        } else {
+            route.forget();
+            self.strays.requests -= 1;
+        }
+        match answer.map_err(Refusal::Failed)? {
+            Acquired::Granted(_) => Ok(()),
+            Acquired::Held { value, remaining } => {
+                Err(Refusal::Held { holder: owner(&value), remaining, first: false })
+            }
+        }
     }
 
     /// Tries for all. Says which lock was refused and why.
