@@ -182,8 +182,12 @@ impl Topology {
                 continue;
             }
             let most = if hurried { usize::MAX } else { SAMPLE };
-            // What could not be found out is tried again, and told to those who need it.
-            let _ = topology.refresh(most, PAUSE, topology.access.connect_timeout).await;
+            let asked = topology.refresh(most, PAUSE, topology.access.connect_timeout).await;
+            if asked.is_err() {
+                // It is tried again, and told to those who need it. Nodes that refuse are not asked without a pause, however
+                // many commands fail there meanwhile.
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
 
