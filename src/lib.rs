@@ -5,7 +5,7 @@
 pub use distlock_macros::distributed_lock;
 pub use distlock_runtime::{
     Backoff, FencingToken, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason,
-    OnLost, ServerCheck, backend,
+    Mode, OnLost, ServerCheck, backend,
 };
 
 #[cfg(feature = "conformance")]

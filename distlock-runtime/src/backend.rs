@@ -1,6 +1,7 @@
 //! What a lock is kept in: the trait that a backend implements, and those that are built in.
 
 pub(crate) mod cluster;
+mod entry;
 mod error;
 pub(crate) mod memory;
 pub(crate) mod redis;
@@ -12,12 +13,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use entry::{Entry, Fencing, Kind};
 pub use error::BackendError;
 pub use memory::MemoryBackend;
 
 use crate::FencingToken;
-use crate::clock::Time;
-use crate::hold::Hold;
 
 /// The future that a backend's method returns. It is boxed, so that backends can be chosen at run time.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -56,8 +56,18 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         true
     }
 
+    /// Why this has no locks but exclusive ones, if so. Then those of other kinds are refused with this text, before anything is
+    /// sent.
+    fn only_exclusive(&self) -> Option<&'static str> {
+        Some("this backend has none but exclusive locks")
+    }
+
     /// Sets `entry`, to expire after its ttl, if there is nothing under its key or `entry` itself. In the latter case the
     /// expiry starts anew.
+    ///
+    /// An entry that is not [exclusive](Kind::Exclusive) is set beside others of its kind, as far as that allows. Each has an
+    /// expiry of its own. It is refused while one of another kind has been promised to come back
+    /// ([`Entry::returning`]).
     ///
     /// Before anything is sent, a backend may leave in `route` a way to queue a release behind it. Someone whose call was
     /// dropped or unanswered then frees the key as soon as the request has arrived, instead of asking again and again.
@@ -166,6 +176,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
         (**self).acquires_all_at_once()
     }
 
+    fn only_exclusive(&self) -> Option<&'static str> {
+        (**self).only_exclusive()
+    }
+
     fn acquire<'a>(
         &'a self,
         entry: Entry<'a>,
@@ -234,69 +248,6 @@ pub const PATIENCE: Duration = Duration::from_secs(1);
 pub const CLAIM: Duration = Duration::from_secs(1);
 /// For how long a waiter may be silent before its place is forgotten.
 pub const FORGET: Duration = Duration::from_secs(10);
-
-/// A lock as a backend sees it.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct Entry<'a> {
-    /// The key as the application knows it, of 1 to 1,024 bytes.
-    pub key: &'a str,
-    /// The value: the acquisition's token and the owner's label, `<uuid>/<owner>`.
-    pub value: &'a str,
-    /// After how long the key expires, unless it is renewed.
-    pub ttl: Duration,
-    /// How long the backend may wait for an answer. To connect may take longer where a lock is acquired, and nowhere else.
-    pub timeout: Duration,
-    /// Whether to mint fencing tokens where the entry is set.
-    pub fencing: Option<Fencing>,
-    /// The manager, of 32 characters, if the entry may have a place in the line.
-    pub waiter: Option<&'a str>,
-    /// What the entry is made of, where there is more of it.
-    pub(crate) hold: Option<&'a Arc<Hold>>,
-}
-
-/// What fencing tokens are to be minted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Fencing {
-    /// How many, one above the other. The first is what is returned; the others count as given out.
-    pub count: u32,
-    /// What they must be above in any case.
-    pub above: u64,
-}
-
-impl Fencing {
-    /// Asks for one token.
-    pub const ONE: Fencing = Fencing { count: 1, above: 0 };
-
-    pub(crate) const fn new(count: u32, above: u64) -> Fencing {
-        Fencing { count, above }
-    }
-}
-
-impl<'a> Entry<'a> {
-    /// Makes an entry, for tests of a backend.
-    pub fn new(key: &'a str, value: &'a str, ttl: Duration, timeout: Duration) -> Entry<'a> {
-        Entry { key, value, ttl, timeout, fencing: None, waiter: None, hold: None }
-    }
-
-    /// The same, to mint fencing tokens.
-    #[must_use]
-    pub fn with_fencing(self, fencing: Fencing) -> Entry<'a> {
-        Entry { fencing: Some(fencing), ..self }
-    }
-
-    /// The same, of a manager that waits.
-    #[must_use]
-    pub fn with_waiter(self, waiter: &'a str) -> Entry<'a> {
-        Entry { waiter: Some(waiter), ..self }
-    }
-
-    /// The same with what is left of the timeout of something that began at `begin`.
-    pub(crate) fn since(self, begin: Time) -> Entry<'a> {
-        Entry { timeout: self.timeout.saturating_sub(Time::now().saturating_since(begin)), ..self }
-    }
-}
 
 /// Which attempt of a call this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,7 +59,8 @@ pub enum LockError {
         /// The key as it was rendered.
         key: String,
     },
-    /// The calling task holds the lock for reading and asks for it for writing. Not returned yet: there are no read locks.
+    /// The calling task holds the lock for reading and asks for it for writing, or holds a permit and asks for all of
+    /// them.
     #[non_exhaustive]
     UpgradeNotSupported {
         /// The key as it was rendered.

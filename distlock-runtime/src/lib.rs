@@ -43,5 +43,5 @@ pub use fence::FencingToken;
 pub use guard::{Lease, LockGuard};
 pub use key::Key;
 pub use manager::LockManager;
-pub use options::OnLost;
+pub use options::{Mode, OnLost};
 pub use request::LockRequest;

@@ -209,6 +209,9 @@ impl Core {
     /// Makes a call ready: every option has its value, and the acquisition its token.
     pub(crate) fn prepare(self: Arc<Self>, keys: Keys, options: &Options, function: Option<&'static str>) -> Prepared {
         let terms = options.resolve(&self.defaults)?;
+        if let (Some(option), Some(why)) = (options.beyond_exclusive(), self.backend.only_exclusive()) {
+            return Err(LockError::InvalidOption { option, reason: why.to_owned() });
+        }
         let (first, others) = keys.in_order();
         let span = events::span(function, first.as_str());
         let hold = |key| {

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use crate::backend::Kind;
 use crate::{Backoff, LockError};
 
 /// What is asked of one lock. What is not set comes from the manager.
@@ -14,6 +15,21 @@ pub struct Options {
     on_lost: OnLost,
     fencing_token: bool,
     not_reentrant: bool,
+    mode: Option<Mode>,
+    permits: Option<u32>,
+}
+
+/// Who may hold a lock at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// One holder.
+    #[default]
+    Exclusive,
+    /// Any number of readers, each with a lease of its own. While somebody waits or tries to write, new readers are held back.
+    Read,
+    /// One writer, and no reader. On the server this is the same as [`Mode::Exclusive`].
+    Write,
 }
 
 /// What happens to the body when its lock is lost.
@@ -34,6 +50,8 @@ impl Options {
     pub const MAX_TTL: Duration = Duration::from_secs(24 * 60 * 60);
     /// The longest time to stand in line.
     pub const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+    /// The most permits that one lock can have.
+    pub const MAX_PERMITS: u32 = 10_000;
 
     /// Asks for nothing in particular.
     #[must_use]
@@ -48,6 +66,8 @@ impl Options {
             on_lost: OnLost::Cancel,
             fencing_token: false,
             not_reentrant: false,
+            mode: None,
+            permits: None,
         }
     }
 
@@ -114,6 +134,52 @@ impl Options {
         self
     }
 
+    /// Sets whether others may hold the lock at the same time.
+    #[must_use]
+    pub const fn mode(mut self, mode: Mode) -> Options {
+        self.mode = Some(mode);
+        self
+    }
+
+    /// Sets how many may hold the lock at the same time.
+    #[must_use]
+    pub const fn permits(mut self, permits: u32) -> Options {
+        self.permits = Some(permits);
+        self
+    }
+
+    /// What is to be refused where there are none but exclusive locks.
+    pub(crate) fn beyond_exclusive(&self) -> Option<&'static str> {
+        match (self.mode, self.permits) {
+            (_, Some(_)) => Some("permits"),
+            (Some(Mode::Read | Mode::Write), None) => Some("mode"),
+            (Some(Mode::Exclusive) | None, None) => None,
+        }
+    }
+
+    fn kind(&self) -> Result<Kind, LockError> {
+        let invalid = |option, reason| Err(LockError::InvalidOption { option, reason });
+        let kind = match (self.mode, self.permits) {
+            (None, Some(permits)) if (1..=Options::MAX_PERMITS).contains(&permits) => Kind::Permits(permits),
+            (None, Some(permits)) => {
+                let reason = format!("{permits}; there must be from 1 to {}", Options::MAX_PERMITS);
+                return invalid("permits", reason);
+            }
+            (Some(mode), Some(_)) => {
+                let reason = format!("a lock has either permits or a mode, and here the mode is {mode:?}");
+                return invalid("permits", reason);
+            }
+            (Some(Mode::Read), None) => Kind::Read,
+            (Some(Mode::Write | Mode::Exclusive) | None, None) => Kind::Exclusive,
+        };
+        if self.fencing_token && kind.is_shared() {
+            let reason =
+                "asked for a lock that others may hold at the same time: a token tells later holders from earlier ones";
+            return invalid("fencing_token", reason.to_owned());
+        }
+        Ok(kind)
+    }
+
     pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Terms, LockError> {
         // A lock that sets its longest hold and no ttl means the former: the manager's ttl gives way.
         let ttl = self.ttl.unwrap_or_else(|| self.max_hold.map_or(defaults.ttl, |max_hold| defaults.ttl.min(max_hold)));
@@ -127,6 +193,7 @@ impl Options {
             return Err(LockError::InvalidOption { option: "wait", reason });
         }
         Ok(Terms {
+            kind: self.kind()?,
             ttl,
             retry: self.retry.unwrap_or(defaults.retry),
             backoff: self.backoff.unwrap_or(defaults.backoff),
@@ -172,6 +239,7 @@ impl Default for Defaults {
 /// What holds for one lock: every option has its value, and every value is within its limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
+    pub(crate) kind: Kind,
     pub(crate) ttl: Duration,
     pub(crate) retry: u32,
     pub(crate) backoff: Backoff,
@@ -191,6 +259,7 @@ impl Terms {
     /// The terms of a call that will not be made.
     pub(crate) fn nothing() -> Terms {
         Terms {
+            kind: Kind::Exclusive,
             ttl: Duration::ZERO,
             retry: 0,
             backoff: Backoff::default(),

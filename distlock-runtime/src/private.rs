@@ -11,7 +11,7 @@ pub use core::{concat, format_args, module_path, stringify};
 
 pub use crate::key::Keys;
 pub use crate::key::{Key, KeyBuilder};
-pub use crate::options::{OnLost, Options};
+pub use crate::options::{Mode, OnLost, Options};
 pub use crate::{Backoff, FencingToken, Lease, LockError, LockManager};
 
 use crate::hold::Hold;

@@ -6,7 +6,7 @@ use crate::acquire::acquire;
 use crate::guard::LockGuard;
 use crate::key::{Key, Keys};
 use crate::manager::Core;
-use crate::options::{OnLost, Options};
+use crate::options::{Mode, OnLost, Options};
 use crate::private::by_outcome;
 use crate::run::{Prepared, run};
 use crate::{Backoff, LockError, nest};
@@ -93,6 +93,57 @@ impl LockRequest {
     /// Sets what happens to a body when the lock is lost: [`OnLost::Cancel`] unless set.
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|options| options.on_lost(on_lost))
+    }
+
+    /// Sets whether others may hold the lock at the same time: [`Mode::Exclusive`] unless set.
+    ///
+    /// Locks on one key exclude each other across modes, also those with [`permits`](Self::permits). A reader's lease is its own: it
+    /// ends neither earlier nor later for that of another. While somebody asks for the lock for writing, by
+    /// [`wait`](Self::wait) or between two tries of [`retry`](Self::retry), no new readers are let in.
+    ///
+    /// Not over several servers ([`LockManagerBuilder::redlock`](crate::LockManagerBuilder::redlock)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockError, LockManager, Mode};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let one = locks.lock("prices").mode(Mode::Read).acquire().await?;
+    /// let other = locks.lock("prices").mode(Mode::Read).acquire().await?;
+    /// let writer = locks.lock("prices").mode(Mode::Write).acquire().await;
+    /// assert!(writer.is_err_and(|error| error.is_busy()));
+    /// # one.release().await?;
+    /// # other.release().await }
+    /// ```
+    pub fn mode(self, mode: Mode) -> Self {
+        self.with(|options| options.mode(mode))
+    }
+
+    /// Sets how many may hold the lock at the same time, from 1 to 10,000, over all processes.
+    ///
+    /// Where callers disagree on how many, the smallest number counts of those who hold the lock and of who asks: one that asks
+    /// for the third of 5 is refused while somebody holds one of 2. So a number can be changed while the service runs, and
+    /// nobody ever has more beside it than it was promised.
+    ///
+    /// Not over several servers ([`LockManagerBuilder::redlock`](crate::LockManagerBuilder::redlock)).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use distlock::{LockError, LockManager};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// # let locks = LockManager::in_memory();
+    /// let one = locks.lock("geocoder").permits(2).acquire().await?;
+    /// let other = locks.lock("geocoder").permits(2).acquire().await?;
+    /// assert!(locks.lock("geocoder").permits(2).acquire().await.is_err_and(|error| error.is_busy()));
+    /// # one.release().await?;
+    /// # other.release().await }
+    /// ```
+    pub fn permits(self, permits: u32) -> Self {
+        self.with(|options| options.permits(permits))
     }
 
     /// Takes the lock, and keeps it until the guard is released or dropped.

@@ -24,7 +24,11 @@ impl fmt::Display for LockError {
                 write!(f, "lock `{key}` is already held by the calling task, which would wait for itself")
             }
             LockError::UpgradeNotSupported { key } => {
-                write!(f, "lock `{key}` is held for reading by the calling task; release it before locking for writing")
+                write!(
+                    f,
+                    "lock `{key}` is held by the calling task for reading or by a permit, which can't be upgraded; \
+                     release that before locking it for writing"
+                )
             }
             LockError::InvalidKey { key, reason } => write!(f, "lock key `{}` can't be used: {reason}", Printable(key)),
             LockError::InvalidOption { option, reason } => write!(f, "option `{option}` can't be used: {reason}"),
