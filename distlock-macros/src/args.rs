@@ -24,6 +24,7 @@ pub(crate) struct Args {
     pub(crate) or_else: Slot<Expr>,
     pub(crate) lease: Slot<Expr>,
     pub(crate) fencing_token: Slot<Expr>,
+    pub(crate) mode: Slot<Expr>,
     pub(crate) reentrant: Slot<Expr>,
     pub(crate) manager: Slot<Expr>,
     pub(crate) krate: Slot<Expr>,
@@ -152,6 +153,7 @@ impl Args {
             "or_else" => &mut self.or_else,
             "lease" => &mut self.lease,
             "fencing_token" => &mut self.fencing_token,
+            "mode" => &mut self.mode,
             "reentrant" => &mut self.reentrant,
             "manager" => &mut self.manager,
             "crate" => &mut self.krate,
@@ -257,14 +259,14 @@ mod tests {
 
     #[test]
     fn every_mistake_is_reported_and_the_rest_is_read() {
-        let tokens = quote!(key = "a", key = "b", timeout = "3s", mode = read, retry, ttl = 1 2, global = true);
+        let tokens = quote!(key = "a", key = "b", timeout = "3s", permits = 3, retry, ttl = 1 2, global = true);
         assert_eq!(
             messages(tokens),
             [
                 "`key` is given twice; keep one of them",
                 "unknown argument `timeout`; how long the lease lasts is `ttl`, how long to wait for the lock is `wait`, how \
                  long to hold it at most is `max_hold`",
-                "`mode` is not built yet",
+                "`permits` is not built yet",
                 "`retry` needs a value, as in `retry = 3`",
                 "expected a `,` before the next argument",
                 "`global` has no value; write `global` alone, or leave it out",

@@ -12,6 +12,7 @@ use crate::mistakes::Mistakes;
 use crate::names::example;
 use crate::options::{self, Literal, Value, option};
 use crate::returning::{self, Shape};
+use crate::words;
 
 /// What the attribute says, checked.
 pub(crate) struct Spec {
@@ -68,7 +69,8 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
         option(args.watchdog, options::watchdog, &mut mistakes),
         option(args.max_hold, options::max_hold, &mut mistakes),
         option(args.reentrant, options::reentrant, &mut mistakes),
-        choice(args.on_lost, &mut mistakes),
+        word(args.on_lost, words::on_lost, &mut mistakes),
+        word(args.mode, words::mode, &mut mistakes),
     ];
     let options: Vec<(Ident, Value)> = options.into_iter().flatten().collect();
     options::contradictions(&options, &mut mistakes);
@@ -94,9 +96,13 @@ fn checked<T>(
     checked.map_err(|error| mistakes.push(error)).ok()
 }
 
-fn choice(slot: Slot<Expr>, mistakes: &mut Mistakes) -> Option<(Ident, Value)> {
+fn word(
+    slot: Slot<Expr>,
+    judge: fn(&Expr) -> Result<Value, String>,
+    mistakes: &mut Mistakes,
+) -> Option<(Ident, Value)> {
     let given = slot.given()?;
-    match options::on_lost(&given.value) {
+    match judge(&given.value) {
         Ok(value) => Some((given.name, value)),
         Err(message) => {
             mistakes.under(&given.value, message);

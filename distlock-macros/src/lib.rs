@@ -14,6 +14,7 @@ mod key;
 mod template;
 mod hygiene;
 mod options;
+mod words;
 mod duration;
 mod expand;
 mod call;

@@ -5,7 +5,7 @@ use syn::{Expr, Ident, Lit, LitStr, UnOp};
 use crate::args::{Given, Slot};
 use crate::duration::{DAY, delays, millis};
 use crate::mistakes::Mistakes;
-use crate::suggest;
+use crate::words::Word;
 
 const SHORTEST_LEASE: u64 = 100;
 
@@ -15,8 +15,7 @@ pub(crate) enum Value {
     Flag(bool),
     /// The first and the longest delay, in milliseconds.
     Delays(u64, u64),
-    Cancel,
-    Finish,
+    Word(Word),
     Expression(Expr),
 }
 
@@ -47,7 +46,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         self.string().map(LitStr::value)
     }
 }
@@ -142,30 +141,6 @@ fn flag(name: &str, literal: &Literal<'_>) -> Result<Value, String> {
     match literal.lit {
         Lit::Bool(flag) => Ok(Value::Flag(flag.value)),
         _ => Err(format!("`{name}` is `true` or `false`")),
-    }
-}
-
-/// One of two words, which are no variables.
-pub(crate) fn on_lost(value: &Expr) -> Result<Value, String> {
-    let path = match value {
-        Expr::Path(path) => Some(&path.path),
-        _ => None,
-    };
-    let word = path.and_then(|path| path.get_ident());
-    match word {
-        Some(word) if word == "cancel" => Ok(Value::Cancel),
-        Some(word) if word == "finish" => Ok(Value::Finish),
-        _ => {
-            // `OnLost::Finish` is how the runtime spells it, and some will put it into quotes.
-            let last = path.and_then(|path| path.segments.last());
-            let last = last.map(|last| last.ident.to_string());
-            let text = Literal::of(value).and_then(|literal| literal.text());
-            let written = last.or(text).unwrap_or_default().to_lowercase();
-            let meant = suggest::nearest(&written, ["cancel", "finish"].into_iter());
-            let guess = meant.map(|meant| format!("; did you mean `on_lost = {meant}`?"));
-            let guess = guess.unwrap_or_default();
-            Err(format!("`on_lost` is `cancel` or `finish`{guess}"))
-        }
     }
 }
 

@@ -74,7 +74,7 @@ snapshot! {
     every_option,
     #[distributed_lock(
         key = "order:<order.id>/{shard:02}", ttl = "1m 30s", retry = 3, backoff = "50ms..800ms", watchdog = true,
-        max_hold = "5m", on_lost = finish, lease = lease, manager = self.locks, crate = my::distlock
+        max_hold = "5m", on_lost = finish, lease = lease, mode = read, manager = self.locks, crate = my::distlock
     )]
     async fn pay(&self, order: Order, shard: u8) -> Result<(), Error> {
         lease.ensure_held()
