@@ -68,6 +68,7 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
         option(args.wait, options::wait, &mut mistakes),
         option(args.watchdog, options::watchdog, &mut mistakes),
         option(args.max_hold, options::max_hold, &mut mistakes),
+        option(args.permits, options::permits, &mut mistakes),
         option(args.reentrant, options::reentrant, &mut mistakes),
         word(args.on_lost, words::on_lost, &mut mistakes),
         word(args.mode, words::mode, &mut mistakes),

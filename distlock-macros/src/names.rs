@@ -24,9 +24,6 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("crate", "my::distlock"),
 ];
 
-/// Those that have their names already, but no meaning yet.
-pub(crate) const NOT_YET: &[&str] = &["permits"];
-
 /// What other libraries, and habit, call our arguments.
 const ALIASES: &[(&str, &[&str])] = &[
     ("key", &["name", "id", "lock", "lock_name", "resource"]),
@@ -40,7 +37,7 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("fencing_token", &["token", "fence", "fencing"]),
     ("manager", &["client", "redis", "pool", "connection", "backend"]),
     ("mode", &["access", "kind", "lock_mode", "rw_lock", "rwlock"]),
-    ("permits", &["limit", "concurrency", "semaphore"]),
+    ("permits", &["limit", "concurrency", "max_concurrency", "max_holders", "semaphore", "slots"]),
 ];
 
 /// The argument that is meant by `name`: itself, one that goes by that name elsewhere, or the nearest in spelling.
@@ -52,11 +49,6 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
         None if words::mode_called(name).is_some() => Some("mode"),
         None => suggest::nearest(name, names),
     }
-}
-
-/// What to say of an argument that is not built yet.
-pub(crate) fn not_yet(name: &str) -> String {
-    format!("`{name}` is not built yet")
 }
 
 /// What to say of an argument that doesn't exist.
@@ -72,18 +64,13 @@ pub(crate) fn unknown(name: &str) -> String {
             "unknown argument `prefix`; what all keys begin with is the manager's, set by `LockManager::builder().prefix(..)`"
                 .to_owned()
         }
-        Some(meant) if NOT_YET.contains(&meant) => {
-            format!("unknown argument `{name}`; `{meant}` is to do that, but is not built yet")
-        }
         Some(meant) => {
             let value = words::mode_called(name).map(|mode| format!(" = {mode}"));
             let value = value.unwrap_or_default();
             format!("unknown argument `{name}`; did you mean `{meant}{value}`?")
         }
         None => {
-            let names = ARGUMENTS.iter().map(|(name, _)| *name);
-            let built = names.filter(|name| !NOT_YET.contains(name));
-            let list: Vec<String> = built.map(|name| format!("`{name}`")).collect();
+            let list: Vec<String> = ARGUMENTS.iter().map(|(name, _)| format!("`{name}`")).collect();
             format!("unknown argument `{name}`; there are {}", list.join(", "))
         }
     }
@@ -115,6 +102,8 @@ mod tests {
             ("rwlock", Some("mode")),
             ("shared", Some("mode")),
             ("write", Some("mode")),
+            ("semaphore", Some("permits")),
+            ("permit", Some("permits")),
             ("colour", None),
         ];
         for (name, argument) in table {

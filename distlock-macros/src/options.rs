@@ -1,6 +1,6 @@
 //! The options that can be checked while compiling, because they are literals.
 
-use syn::{Expr, Ident, Lit, LitStr, UnOp};
+use syn::{Expr, Ident, Lit, LitInt, LitStr, UnOp};
 
 use crate::args::{Given, Slot};
 use crate::duration::{DAY, delays, millis};
@@ -8,6 +8,7 @@ use crate::mistakes::Mistakes;
 use crate::words::Word;
 
 const SHORTEST_LEASE: u64 = 100;
+const MOST_PERMITS: u32 = 10_000;
 
 pub(crate) enum Value {
     Millis(u64),
@@ -107,18 +108,31 @@ fn duration(name: &str, literal: &Literal<'_>) -> Result<u64, String> {
 }
 
 pub(crate) fn retry(literal: &Literal<'_>) -> Result<Value, String> {
-    let number = match literal.lit {
-        Lit::Int(number) if ["", "u32"].contains(&number.suffix()) => number,
-        Lit::Str(text) if text.value().parse::<u32>().is_ok() => {
-            let text = text.value();
-            return Err(format!("`retry` takes a number without quotes; write `retry = {text}`"));
-        }
-        _ => return Err("`retry` takes a whole number of tries, as in `retry = 3`".to_owned()),
-    };
-    match number.base10_parse() {
+    match number("retry", "tries", literal)?.base10_parse() {
         _ if literal.negative => Err("`retry` can't be negative; `retry = 0` tries once".to_owned()),
         Ok(count) => Ok(Value::Count(count)),
         Err(_) => Err(format!("`retry` is out of range; it is at most {}", u32::MAX)),
+    }
+}
+
+pub(crate) fn permits(literal: &Literal<'_>) -> Result<Value, String> {
+    match number("permits", "holders", literal)?.base10_parse() {
+        _ if literal.negative => Err("`permits` can't be negative; a lock has from 1 to 10,000".to_owned()),
+        Ok(0) => Err("`permits = 0` would let nobody hold the lock; a lock has from 1 to 10,000".to_owned()),
+        Ok(count) if count <= MOST_PERMITS => Ok(Value::Count(count)),
+        _ => Err("`permits` is out of range; a lock has from 1 to 10,000".to_owned()),
+    }
+}
+
+/// The digits, of whatever sign and size, of a number of what `counted` names.
+fn number<'a>(name: &str, counted: &str, literal: &Literal<'a>) -> Result<&'a LitInt, String> {
+    match literal.lit {
+        Lit::Int(number) if ["", "u32"].contains(&number.suffix()) => Ok(number),
+        Lit::Str(text) if text.value().parse::<u32>().is_ok() => {
+            let text = text.value();
+            Err(format!("`{name}` takes a number without quotes; write `{name} = {text}`"))
+        }
+        _ => Err(format!("`{name}` takes a whole number of {counted}, as in `{name} = 3`")),
     }
 }
 
@@ -160,5 +174,29 @@ pub(crate) fn contradictions(options: &[(Ident, Value)], mistakes: &mut Mistakes
             max_hold,
             "`max_hold` ends the renewing, and with `watchdog = false` there is none; the `ttl` limits the body already",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::{Literal, Value, permits};
+
+    fn judged(value: &syn::Expr) -> Result<u32, String> {
+        match Literal::of(value).map(|literal| permits(&literal)) {
+            Some(Ok(Value::Count(count))) => Ok(count),
+            Some(Err(message)) => Err(message),
+            _ => Err("no number".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_lock_has_from_1_to_10_000_permits() {
+        assert_eq!(judged(&parse_quote!(1)), Ok(1));
+        assert_eq!(judged(&parse_quote!(10_000u32)), Ok(10_000));
+        for beyond in [parse_quote!(10_001), parse_quote!(5_000_000_000)] {
+            assert_eq!(judged(&beyond), Err("`permits` is out of range; a lock has from 1 to 10,000".to_owned()));
+        }
     }
 }

@@ -83,9 +83,17 @@ snapshot! {
 
 snapshot! {
     options_that_are_expressions_follow_the_constant_ones,
-    #[distributed_lock(key = self.key(), ttl = self.ttl, retry = 3, backoff = BACKOFF, watchdog = self.long)]
+    #[distributed_lock(key = self.key(), ttl = self.ttl, retry = 3, backoff = BACKOFF, watchdog = self.long, permits = self.permits)]
     async fn refresh(&self) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+snapshot! {
+    a_number_of_permits,
+    #[distributed_lock(key = "geocoder", global, permits = 5)]
+    async fn locate(address: Address) -> Result<Place, Error> {
+        ask(address).await
     }
 }
 
