@@ -4,8 +4,8 @@
 
 pub use distlock_macros::distributed_lock;
 pub use distlock_runtime::{
-    Backoff, FencingToken, Key, Lease, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LostReason,
-    Mode, OnLost, ServerCheck, backend,
+    Backoff, FencingToken, Key, Lease, LockError, LockEvent, LockEventKind, LockGuard, LockManager, LockManagerBuilder,
+    LockRequest, LostReason, Mode, OnLost, ServerCheck, backend,
 };
 
 #[cfg(feature = "conformance")]

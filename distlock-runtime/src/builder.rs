@@ -1,5 +1,6 @@
 mod client;
 mod cluster;
+mod observing;
 mod parts;
 mod redlock;
 mod service;
@@ -11,6 +12,7 @@ use std::time::Duration;
 use redis::Client;
 
 use self::client::Certificates;
+use self::observing::Observing;
 use self::url::{check_scheme, settled, target};
 use crate::backend::cluster::ClusterBackend;
 use crate::backend::redis::{Inspector, RedisBackend, ServerCheck, Target};
@@ -48,6 +50,7 @@ pub struct LockManagerBuilder {
     replica_acks: u32,
     certificates: Certificates,
     skipped: Vec<ServerCheck>,
+    observing: Observing,
 }
 
 enum Source {
@@ -69,6 +72,7 @@ impl LockManagerBuilder {
             replica_acks: 0,
             certificates: Certificates::default(),
             skipped: Vec::new(),
+            observing: Observing::default(),
         }
     }
 
@@ -274,7 +278,7 @@ impl LockManagerBuilder {
     /// # Cancel safety
     ///
     /// If the future is dropped, whatever it has started ends by itself.
-    pub async fn build(self) -> Result<LockManager, LockError> {
+    pub async fn build(mut self) -> Result<LockManager, LockError> {
         self.defaults.check()?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         check_prefix(&self.prefix)?;
@@ -283,7 +287,8 @@ impl LockManagerBuilder {
         #[cfg(feature = "tls")]
         ensure_cryptography();
         let backend = self.backend_of_source()?;
-        let core = Arc::new(Core::new(backend, owner, self.defaults));
+        let core = Core::new(backend, owner, self.defaults);
+        let core = Arc::new(core.observed(self.observing.start()?, self.observing.keys_in_spans));
         core.connect().await?;
         Ok(LockManager { core })
     }

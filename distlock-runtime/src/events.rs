@@ -2,24 +2,134 @@
 //! `attempt`, `result`, and for a share `kind` and `permits`. The ordinary is told at debug, what has mended itself at info, what is
 //! refused or late at warn, a loss at error.
 
+mod listener;
+#[cfg(feature = "metrics")]
+mod meters;
+
+use std::fmt::Display;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{Span, debug, error, error_span, info, warn};
+use tracing::{Span, debug, error, error_span, info, info_span, warn};
 
-use crate::LostReason;
-use crate::backend::{BackendError, Released};
+pub(crate) use self::listener::Listener;
+pub use self::listener::{LockEvent, LockEventKind};
+use crate::backend::{BackendError, Kind, Released};
 use crate::hold::Hold;
+use crate::{LockError, LostReason, Mode};
 
-/// The span of a call. It has the highest level, so that whatever event is let through has it as its context.
-pub(crate) fn span(function: Option<&'static str>, key: &str) -> Span {
-    error_span!(target: "distlock", "distributed_lock", function, key)
+/// Who is told what happens to the locks of a call: the log, by its span, and whoever listens.
+#[derive(Clone, Debug)]
+pub(crate) struct Audience {
+    pub(crate) span: Span,
+    function: Option<&'static str>,
+    listener: Option<Arc<Listener>>,
+}
+
+impl Audience {
+    /// The span of a call has the highest level, so that whatever event is let through has it as its context. Keys are made
+    /// of arguments, so it has one only if that is asked for.
+    pub(crate) fn of_call(
+        function: Option<&'static str>,
+        key: Option<&str>,
+        listener: Option<&Arc<Listener>>,
+    ) -> Audience {
+        let span = error_span!(target: "distlock", "distributed_lock", function, key);
+        Audience { span, function, listener: listener.cloned() }
+    }
+
+    pub(crate) fn nobody() -> Audience {
+        Audience { span: Span::none(), function: None, listener: None }
+    }
+
+    /// The part of a call in which it tries for its lock, and that in which it has it.
+    pub(crate) fn acquiring(&self) -> Span {
+        info_span!(target: "distlock", parent: &self.span, "acquire")
+    }
+
+    pub(crate) fn holding(&self) -> Span {
+        info_span!(target: "distlock", parent: &self.span, "hold")
+    }
+}
+
+/// What happens to a lock, as far as there is more than the log to be told.
+enum Happening<'a> {
+    Acquired { waited: Duration },
+    Refused { holder: &'a str, remaining: Duration },
+    Failed { error: &'a dyn Display },
+    GaveUp { error: &'a LockError, waited: Duration },
+    Passed,
+    Renewed { late: Duration },
+    RenewalFailed { error: &'a BackendError, remaining: Duration },
+    Lost { reason: LostReason, held_for: Duration },
+    Ended { held_for: Duration },
+    ReleaseFailed { error: &'a BackendError },
+    Reclaimed(Reclaim),
+}
+
+/// What became of something that was left behind.
+#[derive(Clone, Copy)]
+enum Reclaim {
+    Freed,
+    NothingThere,
+    LeftToExpire,
+}
+
+fn tell<'a>(hold: &Hold, happening: impl Fn() -> Happening<'a>) {
+    #[cfg(feature = "metrics")]
+    meters::note(hold, &happening());
+    if let Some(listener) = &hold.audience.listener {
+        listener.tell(happening().of(hold));
+    }
+}
+
+impl Happening<'_> {
+    fn of(self, hold: &Hold) -> LockEvent {
+        let (mode, permits) = match hold.terms.kind {
+            Kind::Exclusive => (Some(Mode::Exclusive), None),
+            Kind::Read => (Some(Mode::Read), None),
+            Kind::Permits(permits) => (None, Some(permits)),
+        };
+        LockEvent {
+            key: hold.key.to_string(),
+            function: hold.audience.function,
+            mode,
+            permits,
+            token: hold.token().to_owned(),
+            attempt: hold.attempt(),
+            kind: self.owned(hold),
+            missed: 0,
+        }
+    }
+
+    fn owned(self, hold: &Hold) -> LockEventKind {
+        match self {
+            Happening::Acquired { waited } => LockEventKind::Acquired { waited, fencing_token: hold.fence() },
+            Happening::Refused { holder, remaining } => LockEventKind::Refused { holder: holder.to_owned(), remaining },
+            Happening::Failed { error } => LockEventKind::Failed { error: error.to_string() },
+            Happening::GaveUp { error, waited } => {
+                LockEventKind::GaveUp { error: error.to_string(), reason: error.label(), waited }
+            }
+            Happening::Passed => LockEventKind::Passed,
+            Happening::Renewed { late } => LockEventKind::Renewed { late },
+            Happening::RenewalFailed { error, remaining } => {
+                LockEventKind::RenewalFailed { error: error.to_string(), remaining }
+            }
+            Happening::Lost { reason, held_for } => LockEventKind::Lost { reason, held_for },
+            Happening::Ended { held_for } => LockEventKind::Ended { held_for },
+            Happening::ReleaseFailed { error } => LockEventKind::ReleaseFailed { error: error.to_string() },
+            Happening::Reclaimed(Reclaim::Freed) => LockEventKind::Reclaimed { freed: true },
+            Happening::Reclaimed(Reclaim::NothingThere) => LockEventKind::Reclaimed { freed: false },
+            Happening::Reclaimed(Reclaim::LeftToExpire) => LockEventKind::LeftToExpire,
+        }
+    }
 }
 
 macro_rules! event {
     ($level:ident, $hold:expr, $result:expr, { $($fields:tt)* }, $($text:tt)+) => {
         $level!(
             target: "distlock",
-            parent: &$hold.span,
+            parent: &$hold.audience.span,
             key = $hold.key.as_str(),
             token = $hold.token(),
             ttl = ?$hold.terms.ttl,
@@ -35,6 +145,17 @@ macro_rules! event {
 
 pub(crate) fn acquired(hold: &Hold) {
     event!(debug, hold, "acquired", { fencing_token = hold.fence().map(u64::from), }, "lock acquired");
+    tell(hold, || Happening::Acquired { waited: hold.waited() });
+}
+
+/// The call fails, since the lock is not to be had.
+pub(crate) fn gave_up(hold: &Hold, error: &LockError) {
+    tell(hold, || Happening::GaveUp { error, waited: hold.waited() });
+}
+
+/// What was acquired is not held any more, whatever became of it.
+pub(crate) fn ended(hold: &Hold) {
+    tell(hold, || Happening::Ended { held_for: hold.held_for() });
 }
 
 pub(crate) fn passed_on(hold: &Hold) {
@@ -43,9 +164,11 @@ pub(crate) fn passed_on(hold: &Hold) {
 
 pub(crate) fn passed_under(hold: &Hold) {
     event!(debug, hold, "passed", {}, "lock is held by the calling task already");
+    tell(hold, || Happening::Passed);
 }
 
 pub(crate) fn refused(hold: &Hold, holder: &str, remaining: Duration, last: bool) {
+    tell(hold, || Happening::Refused { holder, remaining });
     if last {
         event!(warn, hold, "refused", { holder, ?remaining, }, "lock refused: it is held");
     } else {
@@ -54,19 +177,24 @@ pub(crate) fn refused(hold: &Hold, holder: &str, remaining: Duration, last: bool
 }
 
 pub(crate) fn failed(hold: &Hold, error: &BackendError) {
+    tell(hold, || Happening::Failed { error });
     event!(warn, hold, "failed", { %error, }, "lock could not be tried");
 }
 
 pub(crate) fn late_grant(hold: &Hold) {
+    tell(hold, || Happening::Failed { error: &"it was granted after its lease had ended" });
     event!(warn, hold, "late", {}, "lock granted after its lease had ended; not used");
 }
 
-pub(crate) fn renewed(hold: &Hold) {
+/// The renewal was this much later than it was due.
+pub(crate) fn renewed(hold: &Hold, late: Duration) {
     hold.answered();
+    tell(hold, || Happening::Renewed { late });
     event!(debug, hold, "renewed", { remaining = ?hold.remaining(), }, "lease extended");
 }
 
 pub(crate) fn renewal_failed(hold: &Hold, error: &BackendError) {
+    tell(hold, || Happening::RenewalFailed { error, remaining: hold.remaining() });
     if hold.first_unanswered() {
         event!(warn, hold, "unknown", { %error, remaining = ?hold.remaining(), }, "renewal failed, trying again until the lease ends");
     } else {
@@ -75,6 +203,7 @@ pub(crate) fn renewal_failed(hold: &Hold, error: &BackendError) {
 }
 
 pub(crate) fn lost(hold: &Hold, reason: LostReason) {
+    tell(hold, || Happening::Lost { reason, held_for: hold.held_for() });
     event!(error, hold, "lost", { ?reason, held_for = ?hold.held_for(), }, "lock lost: {reason}");
 }
 
@@ -86,7 +215,15 @@ pub(crate) fn released(hold: &Hold, released: Released) {
     event!(debug, hold, result, {}, "lock released");
 }
 
+/// The watchdog has released what was left behind, or may have been.
+pub(crate) fn reclaimed(hold: &Hold, by: Released) {
+    released(hold, by);
+    let reclaim = if by == Released::Freed { Reclaim::Freed } else { Reclaim::NothingThere };
+    tell(hold, || Happening::Reclaimed(reclaim));
+}
+
 pub(crate) fn release_failed(hold: &Hold, error: &BackendError) {
+    tell(hold, || Happening::ReleaseFailed { error });
     if hold.first_unanswered() {
         event!(warn, hold, "unknown", { %error, }, "release failed, trying again until the key has expired");
     } else {
@@ -116,5 +253,6 @@ pub(crate) fn has_its_vote(server: &str) {
 }
 
 pub(crate) fn left_to_expire(hold: &Hold, why: &str) {
+    tell(hold, || Happening::Reclaimed(Reclaim::LeftToExpire));
     event!(warn, hold, "left", {}, "lock could not be freed and is left to expire: {why}");
 }

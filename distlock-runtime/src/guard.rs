@@ -233,6 +233,9 @@ impl Drop for LockGuard {
         if self.inner.is_some() {
             self.lease.hold.ends_inside();
         }
+        if !self.lease.hold.passes() {
+            events::ended(&self.lease.hold);
+        }
         let (hold, watchdog) = (&self.lease.hold, self.call.core.watchdog());
         let strays = std::mem::take(&mut self.strays);
         if strays.requests > 0 {

@@ -7,12 +7,12 @@ use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tracing::Span;
 use uuid::Uuid;
 
 use self::state::{ENDED, State, is_deadline, mark, reason};
 use crate::backend::Entry;
 use crate::clock::Time;
+use crate::events::Audience;
 use crate::key::Key;
 use crate::options::Terms;
 use crate::traces::Traces;
@@ -50,7 +50,9 @@ pub(crate) struct Hold {
     /// The fencing token; 0 for none.
     fence: AtomicU64,
     pub(crate) terms: Terms,
-    pub(crate) span: Span,
+    pub(crate) audience: Audience,
+    /// When the lock was asked for.
+    asked: Time,
     state: State,
     /// How often the lock was tried; from the grant on, the attempt that brought it.
     attempt: AtomicU64,
@@ -73,7 +75,7 @@ struct Inherited {
 }
 
 impl Hold {
-    pub(crate) fn new(key: Key, owner: &str, terms: Terms, span: Span) -> Hold {
+    pub(crate) fn new(key: Key, owner: &str, terms: Terms, audience: Audience) -> Hold {
         let mut value = String::with_capacity(37 + owner.len());
         value.push_str(Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()));
         value.push('/');
@@ -93,7 +95,8 @@ impl Hold {
             waiter: None,
             fence: AtomicU64::new(0),
             terms,
-            span,
+            audience,
+            asked: Time::now(),
             state: State::new(),
             attempt: AtomicU64::new(0),
             unanswered: AtomicBool::new(false),
@@ -107,7 +110,7 @@ impl Hold {
 
     /// The hold of a call that will not be made.
     pub(crate) fn never() -> Hold {
-        let hold = Hold::new(Key::nothing(), "", Terms::nothing(), Span::none());
+        let hold = Hold::new(Key::nothing(), "", Terms::nothing(), Audience::nobody());
         hold.state.0.store(ENDED, Ordering::Release);
         hold
     }
@@ -125,10 +128,10 @@ impl Hold {
     /// The next attempt of the same call, with a value of its own.
     pub(crate) fn afresh(&self) -> Hold {
         let owner = self.value.split_once('/').map_or("", |(_, owner)| owner);
-        let hold = Hold::new(self.key.clone(), owner, self.terms, self.span.clone());
+        let hold = Hold::new(self.key.clone(), owner, self.terms, self.audience.clone());
         hold.attempt.store(self.attempt(), Ordering::Relaxed);
         let traces = self.traces.as_ref().map(|traces| Arc::new(traces.afresh()));
-        Hold { waiter: self.waiter.clone(), traces, ..hold }
+        Hold { waiter: self.waiter.clone(), traces, asked: self.asked, ..hold }
     }
 
     pub(crate) fn traces(&self) -> Option<&Arc<Traces>> {
@@ -327,6 +330,16 @@ impl Hold {
             lost_at => Time::from_nanos(lost_at),
         };
         lost_at.saturating_since(self.acquired())
+    }
+
+    /// How long ago the lock was asked for.
+    pub(crate) fn waited(&self) -> Duration {
+        Time::now().saturating_since(self.asked)
+    }
+
+    /// Whether it passes under another, which is the one that is acquired and ends.
+    pub(crate) fn passes(&self) -> bool {
+        self.outer.get().is_some()
     }
 
     /// Whether it was granted at some time.

@@ -93,6 +93,11 @@ impl Progress {
         }
     }
 
+    /// When the next renewal is due, if one is.
+    pub(crate) fn renewal(&self) -> Option<Time> {
+        self.renewal
+    }
+
     /// A renewal is on its way.
     pub(crate) fn sent(&mut self) {
         self.renewal = None;

@@ -39,6 +39,7 @@ pub use backend::redis::ServerCheck;
 pub use backoff::Backoff;
 pub use builder::LockManagerBuilder;
 pub use error::{LockError, LostReason};
+pub use events::{LockEvent, LockEventKind};
 pub use fence::FencingToken;
 pub use guard::{Lease, LockGuard};
 pub use key::Key;

@@ -12,6 +12,7 @@ use crate::backend::{Backend, MemoryBackend};
 use crate::builder::LockManagerBuilder;
 use crate::clock::Time;
 use crate::ears::Ears;
+use crate::events::{Audience, Listener};
 use crate::hold::Hold;
 use crate::key::Keys;
 use crate::line::Lines;
@@ -20,7 +21,7 @@ use crate::request::LockRequest;
 use crate::run::Prepared;
 use crate::traces::Traces;
 use crate::watchdog::Watchdog;
-use crate::{FencingToken, LockError, LostReason, events, scope};
+use crate::{FencingToken, LockError, LostReason, scope};
 
 /// The way to locks: it knows the server, keeps what is held alive, and frees what is left behind.
 ///
@@ -131,6 +132,9 @@ pub(crate) struct Core {
     backend: Arc<dyn Backend>,
     owner: String,
     defaults: Defaults,
+    listener: Option<Arc<Listener>>,
+    /// Whether the spans of calls have their keys.
+    keys_in_spans: bool,
     watchdog: Watchdog,
     closing: AtomicBool,
     /// How many calls are under way: acquiring, holding or releasing.
@@ -152,6 +156,8 @@ impl Core {
             backend,
             owner,
             defaults,
+            listener: None,
+            keys_in_spans: false,
             watchdog,
             closing: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
@@ -160,6 +166,11 @@ impl Core {
             ears: Ears::new(),
             highest_fence: AtomicU64::new(0),
         }
+    }
+
+    /// The same, where an application listens, and where it wants keys in its traces.
+    pub(crate) fn observed(self, listener: Option<Listener>, keys_in_spans: bool) -> Core {
+        Core { listener: listener.map(Arc::new), keys_in_spans, ..self }
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -213,9 +224,10 @@ impl Core {
             return Err(LockError::InvalidOption { option, reason: why.to_owned() });
         }
         let (first, others) = keys.in_order();
-        let span = events::span(function, first.as_str());
+        let key = self.keys_in_spans.then_some(first.as_str());
+        let audience = Audience::of_call(function, key, self.listener.as_ref());
         let hold = |key| {
-            let hold = Hold::new(key, &self.owner, terms, span.clone());
+            let hold = Hold::new(key, &self.owner, terms, audience.clone());
             let hold = if terms.wait.is_some() { hold.waiting_as(self.ears.name()) } else { hold };
             if self.backend.reuses_values() { hold } else { hold.with_traces(Traces::new(self.watchdog.sweeper())) }
         };

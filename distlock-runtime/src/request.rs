@@ -2,6 +2,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::Instrument;
+
 use crate::acquire::acquire;
 use crate::guard::LockGuard;
 use crate::key::{Key, Keys};
@@ -9,7 +11,7 @@ use crate::manager::Core;
 use crate::options::{Mode, OnLost, Options};
 use crate::private::by_outcome;
 use crate::run::{Prepared, run};
-use crate::{Backoff, LockError, nest};
+use crate::{Backoff, LockError, events, nest};
 
 /// A lock to be taken, with the options of the attribute under the same names. What is not set comes from the manager.
 ///
@@ -164,8 +166,9 @@ impl LockRequest {
             // A guard could outlive the lock that it would pass under.
             return Err(nest::refusal(&outer, &hold).unwrap_or_else(|| nest::would_deadlock(&hold)));
         }
-        let span = hold.span.clone();
-        tracing::Instrument::instrument(acquire(core, hold), span).await
+        let (call, part, asked) = (hold.audience.span.clone(), hold.audience.acquiring(), hold.clone());
+        let acquired = acquire(core, hold).instrument(part).instrument(call).await;
+        acquired.inspect_err(|error| events::gave_up(&asked, error))
     }
 
     /// Runs `future` under the lock: it starts when the lock is held, is stopped if the lock is lost, and its result is

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
+use tracing::Span;
 
 use crate::acquire::acquire;
 use crate::guard::{LockGuard, NotFreed};
 use crate::hold::Hold;
 use crate::manager::Core;
 use crate::nest::Polling;
-use crate::{LockError, OnLost};
+use crate::{LockError, OnLost, events};
 
 /// A call that is ready to be made, or that can't be.
 pub(crate) type Prepared = Result<(Arc<Core>, Arc<Hold>), LockError>;
@@ -32,7 +33,7 @@ pub(crate) fn run<F: Future, S: Settle<F::Output>>(
     settle: S,
 ) -> impl Future<Output = F::Output> {
     let phase = Phase::Preparing { prepare: Some(prepare) };
-    Run { body: Some(body), phase, hold: None, settle: Some(settle), acquire, free }
+    Run { body: Some(body), phase, hold: None, part: Span::none(), settle: Some(settle), acquire, free }
 }
 
 /// A panic in the middle of a call leaves nothing half done: what is ours is freed on the way. So it is for the user's
@@ -56,6 +57,8 @@ pin_project! {
         #[pin]
         phase: Phase<P, A, R, F::Output>,
         hold: Option<Arc<Hold>>,
+        // Of the call's span, the part that is under way.
+        part: Span,
         settle: Option<S>,
         acquire: fn(Arc<Core>, Arc<Hold>) -> A,
         free: fn(LockGuard) -> R,
@@ -90,33 +93,43 @@ where
             let Some(prepare) = prepare.take() else { return Poll::Pending };
             let next = begin(prepare(), this.hold, *this.acquire);
             this.phase.set(next);
+            *this.part = this.hold.as_ref().map_or_else(Span::none, |hold| hold.audience.acquiring());
         }
         let hold = this.hold.as_deref();
-        let _in_span = hold.map(|hold| hold.span.enter());
+        let _in_span = hold.map(|hold| hold.audience.span.enter());
         let ended = loop {
             let next = match this.phase.as_mut().project() {
                 PhaseProjection::Refused { error } => match error.take() {
                     Some(error) => break Ended::Failed(error),
                     None => return Poll::Pending,
                 },
-                PhaseProjection::Acquiring { acquiring } => match ready!(acquiring.poll(cx)) {
+                PhaseProjection::Acquiring { acquiring } => match ready!(this.part.in_scope(|| acquiring.poll(cx))) {
                     // No body begins under a lock that is lost by now, whatever happens to one that runs.
                     Ok(guard) => {
                         // The body's lease was made before the attempts, of which each may have had a hold of its own.
                         hold.inspect(|hold| hold.stands_for(guard.hold()));
                         match guard.ensure_held() {
-                            Ok(()) => Phase::Holding { guard: Some(guard) },
+                            Ok(()) => {
+                                *this.part = guard.hold().audience.holding();
+                                Phase::Holding { guard: Some(guard) }
+                            }
                             Err(error) => break Ended::Failed(error),
                         }
                     }
-                    Err(error) => break Ended::Failed(error),
-                },
-                PhaseProjection::Holding { guard } => match ready!(poll_holding(guard, this.body.as_mut(), cx)) {
-                    Ok((guard, returned)) => {
-                        Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
+                    Err(error) => {
+                        hold.inspect(|hold| events::gave_up(hold, &error));
+                        break Ended::Failed(error);
                     }
-                    Err(error) => break Ended::Failed(error),
                 },
+                PhaseProjection::Holding { guard } => {
+                    match ready!(this.part.in_scope(|| poll_holding(guard, this.body.as_mut(), cx))) {
+                        Ok((guard, returned)) => {
+                            *this.part = Span::none();
+                            Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
+                        }
+                        Err(error) => break Ended::Failed(error),
+                    }
+                }
                 PhaseProjection::Releasing { releasing, returned } => {
                     let freed = ready!(releasing.poll(cx));
                     match (returned.take(), hold) {
@@ -131,6 +144,7 @@ where
         };
         this.body.set(None);
         this.phase.set(Phase::Done);
+        *this.part = Span::none();
         this.settle.take().map_or(Poll::Pending, |settle| Poll::Ready(ended.settle(settle)))
     }
 }

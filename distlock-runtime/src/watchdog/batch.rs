@@ -24,14 +24,15 @@ fn kind(shared: &Shared, hold: &Hold) -> (Duration, usize) {
 pub(super) struct Renewals {
     shared: Arc<Shared>,
     sent: Time,
-    holds: VecDeque<Arc<Hold>>,
+    /// With when each was due.
+    holds: VecDeque<(Arc<Hold>, Time)>,
 }
 
 impl Renewals {
     /// Sends renewals, those of the same server and with the same timeout together: neither a server that is sick nor a lock
     /// with a short ttl is a reason to give up early on others.
-    pub(super) fn send(shared: &Arc<Shared>, holds: Vec<Arc<Hold>>) {
-        let mut holds: Vec<_> = holds.into_iter().map(|hold| (kind(shared, &hold), hold)).collect();
+    pub(super) fn send(shared: &Arc<Shared>, holds: Vec<(Arc<Hold>, Time)>) {
+        let mut holds: Vec<_> = holds.into_iter().map(|hold| (kind(shared, &hold.0), hold)).collect();
         holds.sort_by_key(|(kind, _)| *kind);
         for batch in holds.chunk_by(|(a, _), (b, _)| a == b).flat_map(|alike| alike.chunks(MOST)) {
             let holds = batch.iter().map(|(_, hold)| hold.clone()).collect();
@@ -40,17 +41,17 @@ impl Renewals {
     }
 
     async fn run(mut self) {
-        let entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry()).collect();
+        let entries: Vec<Entry<'_>> = self.holds.iter().map(|(hold, _)| hold.entry()).collect();
         let answers = self.shared.backend.renew(&entries).await;
         for answer in answers {
             // One by one, so that after a panic of a subscriber the rest are still there to be told.
-            if let Some(hold) = self.holds.pop_front() {
-                self.answered(&hold, answer);
+            if let Some((hold, due)) = self.holds.pop_front() {
+                self.answered(&hold, due, answer);
             }
         }
     }
 
-    fn answered(&self, hold: &Arc<Hold>, answer: Result<Renewed, BackendError>) {
+    fn answered(&self, hold: &Arc<Hold>, due: Time, answer: Result<Renewed, BackendError>) {
         let verdict = match &answer {
             Ok(Renewed::Extended) => Answer::Extended,
             Ok(Renewed::NotHeld) => Answer::Lost,
@@ -60,7 +61,7 @@ impl Renewals {
         match answer {
             // An extension that comes too late extends nothing, and then nobody else is left to notice.
             Ok(Renewed::Extended) if hold.check().is_err() => {}
-            Ok(Renewed::Extended) => events::renewed(hold),
+            Ok(Renewed::Extended) => events::renewed(hold, Time::now().saturating_since(due)),
             Ok(Renewed::NotHeld) => drop(hold.lose(LostReason::Gone)),
             Err(error) => events::renewal_failed(hold, &error),
         }
@@ -70,7 +71,7 @@ impl Renewals {
 impl Drop for Renewals {
     /// A backend from outside may panic, or answer too few. That is no answer, so the renewal is tried again.
     fn drop(&mut self) {
-        for hold in &self.holds {
+        for (hold, _) in &self.holds {
             self.shared.lock().schedule.answered(hold, Answer::Unknown, self.sent, Time::now());
         }
         self.shared.wake.notify_one();
@@ -128,7 +129,7 @@ impl Releases {
         let hold = reclaim.hold.clone();
         let given_up = self.settle(reclaim, answer.as_ref().copied(), by_route);
         match answer {
-            Ok(released) => events::released(&hold, *released),
+            Ok(released) => events::reclaimed(&hold, *released),
             Err(_) if given_up => events::left_to_expire(&hold, "no answer within its ttl"),
             Err(error) => events::release_failed(&hold, error),
         }

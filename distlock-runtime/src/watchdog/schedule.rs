@@ -31,7 +31,8 @@ struct Watched {
 /// What is due.
 #[derive(Default)]
 pub(super) struct Work {
-    pub(super) renewals: Vec<Arc<Hold>>,
+    /// With when each was due.
+    pub(super) renewals: Vec<(Arc<Hold>, Time)>,
     pub(super) losses: Vec<(Arc<Hold>, LostReason)>,
     pub(super) reclaims: Vec<Reclaim>,
 }
@@ -109,8 +110,9 @@ impl Schedule {
         match watched.progress.duty(now, &watched.hold.terms) {
             Some(Duty::GiveUp(reason)) => return work.losses.push((watched.hold, reason)),
             Some(Duty::Renew) => {
+                let due = watched.progress.renewal().unwrap_or(now);
                 watched.progress.sent();
-                work.renewals.push(watched.hold.clone());
+                work.renewals.push((watched.hold.clone(), due));
             }
             None => {}
         }

@@ -1,0 +1,79 @@
+//! Metrics, through the `metrics` facade. None is labelled by a key: there would be one for each order.
+
+use metrics::{Label, counter, gauge, histogram};
+
+use super::{Happening, Reclaim};
+use crate::LostReason;
+use crate::backend::Kind;
+use crate::hold::Hold;
+
+/// By function and kind.
+fn labels(hold: &Hold) -> [Label; 2] {
+    let kind = match hold.terms.kind {
+        Kind::Exclusive => "exclusive",
+        Kind::Read => "read",
+        Kind::Permits(_) => "permit",
+    };
+    let function = hold.audience.function.unwrap_or("by hand");
+    [Label::from_static_parts("function", function), Label::from_static_parts("kind", kind)]
+}
+
+fn with(labels: [Label; 2], name: &'static str, value: &'static str) -> Vec<Label> {
+    let mut labels = labels.to_vec();
+    labels.push(Label::from_static_parts(name, value));
+    labels
+}
+
+pub(super) fn note(hold: &Hold, happening: &Happening<'_>) {
+    let labels = labels(hold);
+    let result = |labels, value| with(labels, "result", value);
+    match happening {
+        Happening::Acquired { waited } => {
+            counter!("distlock_acquires_total", result(labels.clone(), "acquired")).increment(1);
+            histogram!("distlock_wait_seconds", result(labels.clone(), "acquired")).record(waited.as_secs_f64());
+            gauge!("distlock_held", labels.to_vec()).increment(1.0);
+        }
+        Happening::GaveUp { error, waited } => {
+            counter!("distlock_acquires_total", result(labels.clone(), error.label())).increment(1);
+            histogram!("distlock_wait_seconds", result(labels, error.label())).record(waited.as_secs_f64());
+        }
+        Happening::Passed => counter!("distlock_acquires_total", result(labels, "passed")).increment(1),
+        Happening::Refused { .. } => counter!("distlock_attempts_failed_total", result(labels, "busy")).increment(1),
+        Happening::Failed { .. } => counter!("distlock_attempts_failed_total", result(labels, "backend")).increment(1),
+        Happening::Renewed { late } => {
+            counter!("distlock_renewals_total", result(labels.clone(), "extended")).increment(1);
+            histogram!("distlock_renewal_lateness_seconds", labels.to_vec()).record(late.as_secs_f64());
+        }
+        Happening::RenewalFailed { .. } => {
+            counter!("distlock_renewals_total", result(labels, "failed")).increment(1);
+        }
+        Happening::Lost { reason, .. } => {
+            counter!("distlock_losses_total", with(labels, "reason", word(*reason))).increment(1);
+        }
+        Happening::Ended { held_for } => {
+            histogram!("distlock_held_seconds", labels.to_vec()).record(held_for.as_secs_f64());
+            gauge!("distlock_held", labels.to_vec()).decrement(1.0);
+        }
+        Happening::ReleaseFailed { .. } => {
+            counter!("distlock_releases_failed_total", labels.to_vec()).increment(1);
+        }
+        Happening::Reclaimed(reclaim) => {
+            let value = match reclaim {
+                Reclaim::Freed => "freed",
+                Reclaim::NothingThere => "nothing_there",
+                Reclaim::LeftToExpire => "left_to_expire",
+            };
+            counter!("distlock_reclaims_total", result(labels, value)).increment(1);
+        }
+    }
+}
+
+fn word(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Gone => "gone",
+        LostReason::Expired => "expired",
+        LostReason::HeldTooLong => "held_too_long",
+        LostReason::Shutdown => "shutdown",
+        LostReason::Released => "released",
+    }
+}
