@@ -10,6 +10,8 @@ pub use distlock_runtime::{
 
 #[cfg(feature = "conformance")]
 pub use distlock_runtime::conformance;
+#[cfg(feature = "test-util")]
+pub use distlock_runtime::{assert_locked, test_util};
 
 #[doc = include_str!("../TOPOLOGIES.md")]
 pub mod topologies {}

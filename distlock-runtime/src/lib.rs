@@ -26,6 +26,8 @@ mod watchdog;
 pub mod backend;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod backoff;
 mod lease;
 mod fence;

@@ -73,6 +73,19 @@ fn find(bodies: &[Body], core: &Core, asked: &Hold) -> Option<Arc<Hold>> {
     held.find(|held| held.key == asked.key).cloned()
 }
 
+/// The keys of the locks that the calling task holds.
+#[cfg(feature = "test-util")]
+pub(crate) fn held_keys() -> Vec<String> {
+    let keys = BODIES.try_with(|bodies| {
+        let task = task::try_id();
+        let bodies = bodies.borrow();
+        let mine = bodies.iter().filter(|body| body.task == task && body.hold.check_group().is_ok());
+        let holds = mine.flat_map(|body| body.hold.group().map(|hold| hold.key.to_string()).collect::<Vec<_>>());
+        holds.collect()
+    });
+    keys.unwrap_or_default()
+}
+
 pub(crate) fn would_deadlock(hold: &Hold) -> LockError {
     LockError::WouldDeadlock { key: hold.key.to_string() }
 }

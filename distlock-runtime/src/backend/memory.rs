@@ -59,6 +59,12 @@ impl MemoryBackend {
         done
     }
 
+    /// Takes a lock from its holder, as an operator would who deletes the key.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn forget(&self, entry: &Entry<'_>) {
+        self.with(|locks, now| locks.release(entry, now));
+    }
+
     async fn listen(&self, waiter: &str, listener: &dyn Listener) -> BackendError {
         let mut calls = self.calls.subscribe();
         listener.connected();
