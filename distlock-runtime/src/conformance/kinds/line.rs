@@ -61,7 +61,6 @@ async fn those_who_share_come_together_and_in_their_order(backend: &dyn Backend)
 async fn permits_come_one_after_the_other(backend: &dyn Backend) {
     let key = "conformance:kinds:line:permits";
     let permit = |value| of(Kind::Permits(2), key, value);
-    let (third, fourth) = ("44444444-4444-4444-8444-444444444444/third", "66666666-6666-4666-8666-666666666666/fourth");
     granted(backend, permit(OURS)).await;
     granted(backend, permit(THEIRS)).await;
     let (third, fourth) = (permit(FOURTH).with_waiter(A), permit(FIFTH).with_waiter(B));
