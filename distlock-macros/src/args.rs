@@ -7,7 +7,7 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Error, Expr, Ident, Lit, Token, token};
 
 use crate::mistakes::Mistakes;
-use crate::names::{NOT_YET, example, meant, not_yet, unknown};
+use crate::names::{example, meant, unknown};
 
 #[derive(Default)]
 pub(crate) struct Args {
@@ -24,6 +24,8 @@ pub(crate) struct Args {
     pub(crate) or_else: Slot<Expr>,
     pub(crate) lease: Slot<Expr>,
     pub(crate) fencing_token: Slot<Expr>,
+    pub(crate) mode: Slot<Expr>,
+    pub(crate) permits: Slot<Expr>,
     pub(crate) reentrant: Slot<Expr>,
     pub(crate) manager: Slot<Expr>,
     pub(crate) krate: Slot<Expr>,
@@ -121,9 +123,6 @@ impl Args {
 
     fn read_named(&mut self, name: &Ident, input: ParseStream<'_>) -> syn::Result<()> {
         let text = name.to_string();
-        if NOT_YET.contains(&text.as_str()) {
-            return Err(Error::new_spanned(name, not_yet(&text)));
-        }
         if text == "global" {
             // With a value it is meant, too, and the key must not be told that it lacks a placeholder.
             self.global.fill(name.clone(), (), &mut self.mistakes);
@@ -152,6 +151,8 @@ impl Args {
             "or_else" => &mut self.or_else,
             "lease" => &mut self.lease,
             "fencing_token" => &mut self.fencing_token,
+            "mode" => &mut self.mode,
+            "permits" => &mut self.permits,
             "reentrant" => &mut self.reentrant,
             "manager" => &mut self.manager,
             "crate" => &mut self.krate,
@@ -257,14 +258,13 @@ mod tests {
 
     #[test]
     fn every_mistake_is_reported_and_the_rest_is_read() {
-        let tokens = quote!(key = "a", key = "b", timeout = "3s", mode = read, retry, ttl = 1 2, global = true);
+        let tokens = quote!(key = "a", key = "b", timeout = "3s", retry, ttl = 1 2, global = true);
         assert_eq!(
             messages(tokens),
             [
                 "`key` is given twice; keep one of them",
                 "unknown argument `timeout`; how long the lease lasts is `ttl`, how long to wait for the lock is `wait`, how \
                  long to hold it at most is `max_hold`",
-                "`mode` is not built yet",
                 "`retry` needs a value, as in `retry = 3`",
                 "expected a `,` before the next argument",
                 "`global` has no value; write `global` alone, or leave it out",

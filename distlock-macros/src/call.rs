@@ -12,6 +12,7 @@ use crate::options::Value;
 use crate::params::{self, Param};
 use crate::returning::Shape;
 use crate::template::{Piece, Placeholder};
+use crate::words::Word;
 
 // Input:
 //     key = "order:<id>", retry = self.retry
@@ -219,8 +220,21 @@ fn option_value(krate: &Path, value: &Value) -> TokenStream {
         Value::Delays(first, longest) => {
             quote_spanned!(mixed=> #krate::__private::Backoff::from_millis(#first, #longest))
         }
-        Value::Cancel => quote_spanned!(mixed=> #krate::__private::OnLost::Cancel),
-        Value::Finish => quote_spanned!(mixed=> #krate::__private::OnLost::Finish),
+        Value::Word(word) => {
+            let variant = variant(*word);
+            quote_spanned!(mixed=> #krate::__private::#variant)
+        }
         Value::Expression(expr) => expr.to_token_stream(),
+    }
+}
+
+fn variant(word: Word) -> TokenStream {
+    let mixed = Span::mixed_site();
+    match word {
+        Word::Cancel => quote_spanned!(mixed=> OnLost::Cancel),
+        Word::Finish => quote_spanned!(mixed=> OnLost::Finish),
+        Word::Exclusive => quote_spanned!(mixed=> Mode::Exclusive),
+        Word::Read => quote_spanned!(mixed=> Mode::Read),
+        Word::Write => quote_spanned!(mixed=> Mode::Write),
     }
 }

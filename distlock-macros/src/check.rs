@@ -12,6 +12,7 @@ use crate::mistakes::Mistakes;
 use crate::names::example;
 use crate::options::{self, Literal, Value, option};
 use crate::returning::{self, Shape};
+use crate::words::{self, Word};
 
 /// What the attribute says, checked.
 pub(crate) struct Spec {
@@ -60,6 +61,7 @@ impl Spec {
 pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
     let mut mistakes = args.mistakes;
     let keys = key::check(args.key, args.keys, args.global.given().as_ref(), function, &mut mistakes);
+    sharing(&args.mode, &args.permits, &args.fencing_token, &mut mistakes);
     let options = [
         option(args.ttl, options::ttl, &mut mistakes),
         option(args.retry, options::retry, &mut mistakes),
@@ -67,8 +69,10 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
         option(args.wait, options::wait, &mut mistakes),
         option(args.watchdog, options::watchdog, &mut mistakes),
         option(args.max_hold, options::max_hold, &mut mistakes),
+        option(args.permits, options::permits, &mut mistakes),
         option(args.reentrant, options::reentrant, &mut mistakes),
-        choice(args.on_lost, &mut mistakes),
+        word(args.on_lost, words::on_lost, &mut mistakes),
+        word(args.mode, words::mode, &mut mistakes),
     ];
     let options: Vec<(Ident, Value)> = options.into_iter().flatten().collect();
     options::contradictions(&options, &mut mistakes);
@@ -85,6 +89,30 @@ pub(crate) fn check(args: Args, function: &Function) -> syn::Result<Spec> {
     mistakes.or(spec)
 }
 
+/// What can't be said together of who holds the lock. A value that is wrong in itself does not keep that back, or it would
+/// be told only when the value is mended.
+fn sharing(mode: &Slot<Expr>, permits: &Slot<Expr>, token: &Slot<Expr>, mistakes: &mut Mistakes) {
+    if let (Slot::Filled(_), Slot::Filled(permits)) = (mode, permits) {
+        mistakes.under(
+            &permits.name,
+            "`mode` and `permits` exclude each other; `mode = read` lets any number hold the lock at the same time, \
+             `permits` as many as it says",
+        );
+    }
+    let shared_by = match (mode, permits) {
+        (_, Slot::Filled(_)) => "permits",
+        (Slot::Filled(mode), _) if matches!(words::mode(&mode.value), Ok(Value::Word(Word::Read))) => "mode = read",
+        _ => return,
+    };
+    if let Slot::Filled(token) = token {
+        let message = format!(
+            "`fencing_token` tells later holders from earlier ones, and with `{shared_by}` there are several at the same \
+             time; keep one of them"
+        );
+        mistakes.under(&token.name, message);
+    }
+}
+
 fn checked<T>(
     slot: Slot<Expr>,
     check: impl FnOnce(Given<Expr>) -> syn::Result<T>,
@@ -94,9 +122,13 @@ fn checked<T>(
     checked.map_err(|error| mistakes.push(error)).ok()
 }
 
-fn choice(slot: Slot<Expr>, mistakes: &mut Mistakes) -> Option<(Ident, Value)> {
+fn word(
+    slot: Slot<Expr>,
+    judge: fn(&Expr) -> Result<Value, String>,
+    mistakes: &mut Mistakes,
+) -> Option<(Ident, Value)> {
     let given = slot.given()?;
-    match options::on_lost(&given.value) {
+    match judge(&given.value) {
         Ok(value) => Some((given.name, value)),
         Err(message) => {
             mistakes.under(&given.value, message);

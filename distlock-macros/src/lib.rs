@@ -14,6 +14,7 @@ mod key;
 mod template;
 mod hygiene;
 mod options;
+mod words;
 mod duration;
 mod expand;
 mod call;
@@ -61,6 +62,8 @@ use crate::mistakes::Mistakes;
 /// | `or_else` | closure or function from `LockError` to the return type | - | what to return when the lock is not to be had |
 /// | `lease` | a name | - | binds a `Lease` under that name in the body (in its `async` blocks, if it returns its future) |
 /// | `fencing_token` | a name | - | binds a `FencingToken` under that name in the body, as `lease` does |
+/// | `mode` | `exclusive`, `read` or `write` | `exclusive` | readers share the lock with each other, see below |
+/// | `permits` | integer, or an expression of type `u32` | - | so many hold the lock at the same time at most, see below; 1 to 10,000 |
 /// | `reentrant` | `true` or `false`, or an expression of type `bool` | `true` | pass under the same lock where the calling task holds it, or fail with `WouldDeadlock` |
 /// | `manager` | an expression of type `LockManager` | the one in scope, else the installed one | which manager to ask |
 /// | `crate` | a path | `::distlock` | where the crate is, if it was renamed or is re-exported |
@@ -70,8 +73,6 @@ use crate::mistakes::Mistakes;
 /// moved it sees what is `Copy`, as shared references are, and no bindings of patterns.
 ///
 /// Of `keys`, each is a template or an expression as for `key`, and each must name a parameter unless `global` is said.
-///
-/// The names `mode` and `permits` are kept for what is not built yet.
 ///
 /// # Key templates
 ///
@@ -91,6 +92,44 @@ use crate::mistakes::Mistakes;
 /// Between two placeholders must stand something, or `<a><b>` would be the same key for `1`, `23` and `12`, `3`. A
 /// key that names no parameter, on a function that has some, needs `global`. That holds for expressions, too, in which a
 /// text names one only inside of a macro: `format!("order:{id}")` does, `"order:{id}".to_owned()` does not.
+///
+/// # Readers and writers
+///
+/// With `mode = read` any number of calls hold the lock at the same time; with `mode = write` one call, and no reader. Nobody
+/// else holds it under `mode = exclusive` either, which is what a function without `mode` means: for the lock it is the same as
+/// `write`, and for people it says that there are no readers.
+///
+/// ```ignore
+/// #[distributed_lock(key = "prices:<shop>", mode = read)]
+/// async fn price(shop: u64, item: u64) -> Result<Cents, ShopError> {
+///     // Other calls of `price` may be here, too, but none of `import`.
+/// }
+///
+/// #[distributed_lock(key = "prices:<shop>", mode = write, wait = "10s")]
+/// async fn import(shop: u64, list: PriceList) -> Result<(), ShopError> {
+///     // Nobody else is here or in `price`.
+/// }
+/// ```
+///
+/// While somebody waits or tries to write, new readers are held back. A reader that calls a function which writes under the same
+/// key gets `UpgradeNotSupported`. The words are no variables; what is decided at run time is `LockRequest::mode`.
+///
+/// # Permits
+///
+/// With `permits = n` at most `n` calls hold the lock at the same time, over all processes.
+///
+/// ```ignore
+/// #[distributed_lock(key = "geocoder", global, permits = 5, wait = "10s")]
+/// async fn locate(address: String) -> Result<Place, GeocoderError> {
+///     // At most five calls are here at a time.
+/// }
+/// ```
+///
+/// Where callers name different numbers, the smallest counts of those who hold the lock and of who asks. `permits` and `mode`
+/// exclude each other. Neither `permits` nor `mode = read` goes with `fencing_token`, which tells later holders from earlier ones.
+/// An expression is judged when the function is called, and one beyond 1 to 10,000 is `InvalidOption`.
+///
+/// `mode` (other than `exclusive`) and `permits` are not to be had over several servers (`redlock://`).
 ///
 /// # Expansion
 ///
@@ -238,8 +277,8 @@ use crate::mistakes::Mistakes;
 /// # Errors
 ///
 /// Mistakes are errors at the argument where they were made, all of them at once: an unknown argument (with the one
-/// that was meant), one given twice, a value of the wrong kind, a duration without a unit or out of range, a
-/// placeholder that is empty, unbalanced or names no parameter. The function itself stays, so that its callers raise no
+/// that was meant), one given twice, two that exclude each other, a value of the wrong kind, a duration without a unit or
+/// out of range, a placeholder that is empty, unbalanced or names no parameter. The function itself stays, so that its callers raise no
 /// further errors.
 ///
 /// Only an `async fn` with a body, or a function that returns its future, can be locked. A function whose return type

@@ -1,6 +1,6 @@
 //! The names of the arguments, and the names that people will try.
 
-use crate::suggest;
+use crate::{suggest, words};
 
 /// The arguments that there are, with a value to show for each, in the order of the documentation.
 const ARGUMENTS: &[(&str, &str)] = &[
@@ -24,9 +24,6 @@ const ARGUMENTS: &[(&str, &str)] = &[
     ("crate", "my::distlock"),
 ];
 
-/// Those that have their names already, but no meaning yet.
-pub(crate) const NOT_YET: &[&str] = &["mode", "permits"];
-
 /// What other libraries, and habit, call our arguments.
 const ALIASES: &[(&str, &[&str])] = &[
     ("key", &["name", "id", "lock", "lock_name", "resource"]),
@@ -39,7 +36,8 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("or_else", &["fallback", "on_error", "on_busy", "default"]),
     ("fencing_token", &["token", "fence", "fencing"]),
     ("manager", &["client", "redis", "pool", "connection", "backend"]),
-    ("permits", &["limit", "concurrency", "semaphore"]),
+    ("mode", &["access", "kind", "lock_mode", "rw_lock", "rwlock"]),
+    ("permits", &["limit", "concurrency", "max_concurrency", "max_holders", "semaphore", "slots"]),
 ];
 
 /// The argument that is meant by `name`: itself, one that goes by that name elsewhere, or the nearest in spelling.
@@ -48,13 +46,9 @@ pub(crate) fn meant(name: &str) -> Option<&'static str> {
     let alias = ALIASES.iter().find(|(_, others)| others.contains(&name));
     match alias {
         Some((meant, _)) => names.find(|known| known == meant),
+        None if words::mode_called(name).is_some() => Some("mode"),
         None => suggest::nearest(name, names),
     }
-}
-
-/// What to say of an argument that is not built yet.
-pub(crate) fn not_yet(name: &str) -> String {
-    format!("`{name}` is not built yet")
 }
 
 /// What to say of an argument that doesn't exist.
@@ -70,14 +64,13 @@ pub(crate) fn unknown(name: &str) -> String {
             "unknown argument `prefix`; what all keys begin with is the manager's, set by `LockManager::builder().prefix(..)`"
                 .to_owned()
         }
-        Some(meant) if NOT_YET.contains(&meant) => {
-            format!("unknown argument `{name}`; `{meant}` is to do that, but is not built yet")
+        Some(meant) => {
+            let value = words::mode_called(name).map(|mode| format!(" = {mode}"));
+            let value = value.unwrap_or_default();
+            format!("unknown argument `{name}`; did you mean `{meant}{value}`?")
         }
-        Some(meant) => format!("unknown argument `{name}`; did you mean `{meant}`?"),
         None => {
-            let names = ARGUMENTS.iter().map(|(name, _)| *name);
-            let built = names.filter(|name| !NOT_YET.contains(name));
-            let list: Vec<String> = built.map(|name| format!("`{name}`")).collect();
+            let list: Vec<String> = ARGUMENTS.iter().map(|(name, _)| format!("`{name}`")).collect();
             format!("unknown argument `{name}`; there are {}", list.join(", "))
         }
     }
@@ -91,7 +84,7 @@ pub(crate) fn example(name: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{ALIASES, ARGUMENTS, meant};
+    use super::{ALIASES, ARGUMENTS, meant, unknown, words};
 
     #[test]
     fn an_argument_is_guessed_from_what_others_call_it() {
@@ -106,6 +99,11 @@ mod tests {
             ("wachdog", Some("watchdog")),
             ("tll", Some("ttl")),
             ("retyr", Some("retry")),
+            ("rwlock", Some("mode")),
+            ("shared", Some("mode")),
+            ("write", Some("mode")),
+            ("semaphore", Some("permits")),
+            ("permit", Some("permits")),
             ("colour", None),
         ];
         for (name, argument) in table {
@@ -114,11 +112,18 @@ mod tests {
     }
 
     #[test]
+    fn a_mode_in_place_of_a_name_is_told_with_its_name() {
+        assert_eq!(unknown("shared"), "unknown argument `shared`; did you mean `mode = read`?");
+        assert_eq!(unknown("rwlock"), "unknown argument `rwlock`; did you mean `mode`?");
+    }
+
+    #[test]
     fn an_alias_means_an_argument_and_is_none_itself() {
         let is_argument = |name: &str| ARGUMENTS.iter().any(|(known, _)| *known == name);
         for (argument, aliases) in ALIASES {
             assert!(is_argument(argument), "`{argument}`");
             assert!(!aliases.iter().any(|alias| is_argument(alias)), "of `{argument}`");
+            assert!(!aliases.iter().any(|alias| words::mode_called(alias).is_some()), "of `{argument}`");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The options that can be checked while compiling, because they are literals.
 
-use syn::{Expr, Ident, Lit, LitStr, UnOp};
+use syn::{Expr, Ident, Lit, LitInt, LitStr, UnOp};
 
 use crate::args::{Given, Slot};
 use crate::duration::{DAY, delays, millis};
 use crate::mistakes::Mistakes;
-use crate::suggest;
+use crate::words::Word;
 
 const SHORTEST_LEASE: u64 = 100;
+const MOST_PERMITS: u32 = 10_000;
 
 pub(crate) enum Value {
     Millis(u64),
@@ -15,8 +16,7 @@ pub(crate) enum Value {
     Flag(bool),
     /// The first and the longest delay, in milliseconds.
     Delays(u64, u64),
-    Cancel,
-    Finish,
+    Word(Word),
     Expression(Expr),
 }
 
@@ -47,7 +47,7 @@ impl<'a> Literal<'a> {
         }
     }
 
-    fn text(&self) -> Option<String> {
+    pub(crate) fn text(&self) -> Option<String> {
         self.string().map(LitStr::value)
     }
 }
@@ -108,18 +108,31 @@ fn duration(name: &str, literal: &Literal<'_>) -> Result<u64, String> {
 }
 
 pub(crate) fn retry(literal: &Literal<'_>) -> Result<Value, String> {
-    let number = match literal.lit {
-        Lit::Int(number) if ["", "u32"].contains(&number.suffix()) => number,
-        Lit::Str(text) if text.value().parse::<u32>().is_ok() => {
-            let text = text.value();
-            return Err(format!("`retry` takes a number without quotes; write `retry = {text}`"));
-        }
-        _ => return Err("`retry` takes a whole number of tries, as in `retry = 3`".to_owned()),
-    };
-    match number.base10_parse() {
+    match number("retry", "tries", literal)?.base10_parse() {
         _ if literal.negative => Err("`retry` can't be negative; `retry = 0` tries once".to_owned()),
         Ok(count) => Ok(Value::Count(count)),
         Err(_) => Err(format!("`retry` is out of range; it is at most {}", u32::MAX)),
+    }
+}
+
+pub(crate) fn permits(literal: &Literal<'_>) -> Result<Value, String> {
+    match number("permits", "holders", literal)?.base10_parse() {
+        _ if literal.negative => Err("`permits` can't be negative; a lock has from 1 to 10,000".to_owned()),
+        Ok(0) => Err("`permits = 0` would let nobody hold the lock; a lock has from 1 to 10,000".to_owned()),
+        Ok(count) if count <= MOST_PERMITS => Ok(Value::Count(count)),
+        _ => Err("`permits` is out of range; a lock has from 1 to 10,000".to_owned()),
+    }
+}
+
+/// The digits, of whatever sign and size, of a number of what `counted` names.
+fn number<'a>(name: &str, counted: &str, literal: &Literal<'a>) -> Result<&'a LitInt, String> {
+    match literal.lit {
+        Lit::Int(number) if ["", "u32"].contains(&number.suffix()) => Ok(number),
+        Lit::Str(text) if text.value().parse::<u32>().is_ok() => {
+            let text = text.value();
+            Err(format!("`{name}` takes a number without quotes; write `{name} = {text}`"))
+        }
+        _ => Err(format!("`{name}` takes a whole number of {counted}, as in `{name} = 3`")),
     }
 }
 
@@ -145,30 +158,6 @@ fn flag(name: &str, literal: &Literal<'_>) -> Result<Value, String> {
     }
 }
 
-/// One of two words, which are no variables.
-pub(crate) fn on_lost(value: &Expr) -> Result<Value, String> {
-    let path = match value {
-        Expr::Path(path) => Some(&path.path),
-        _ => None,
-    };
-    let word = path.and_then(|path| path.get_ident());
-    match word {
-        Some(word) if word == "cancel" => Ok(Value::Cancel),
-        Some(word) if word == "finish" => Ok(Value::Finish),
-        _ => {
-            // `OnLost::Finish` is how the runtime spells it, and some will put it into quotes.
-            let last = path.and_then(|path| path.segments.last());
-            let last = last.map(|last| last.ident.to_string());
-            let text = Literal::of(value).and_then(|literal| literal.text());
-            let written = last.or(text).unwrap_or_default().to_lowercase();
-            let meant = suggest::nearest(&written, ["cancel", "finish"].into_iter());
-            let guess = meant.map(|meant| format!("; did you mean `on_lost = {meant}`?"));
-            let guess = guess.unwrap_or_default();
-            Err(format!("`on_lost` is `cancel` or `finish`{guess}"))
-        }
-    }
-}
-
 /// What can't be said together.
 pub(crate) fn contradictions(options: &[(Ident, Value)], mistakes: &mut Mistakes) {
     let find = |wanted: &str| options.iter().find(|(name, _)| name == wanted);
@@ -185,5 +174,29 @@ pub(crate) fn contradictions(options: &[(Ident, Value)], mistakes: &mut Mistakes
             max_hold,
             "`max_hold` ends the renewing, and with `watchdog = false` there is none; the `ttl` limits the body already",
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use syn::parse_quote;
+
+    use super::{Literal, Value, permits};
+
+    fn judged(value: &syn::Expr) -> Result<u32, String> {
+        match Literal::of(value).map(|literal| permits(&literal)) {
+            Some(Ok(Value::Count(count))) => Ok(count),
+            Some(Err(message)) => Err(message),
+            _ => Err("no number".to_owned()),
+        }
+    }
+
+    #[test]
+    fn a_lock_has_from_1_to_10_000_permits() {
+        assert_eq!(judged(&parse_quote!(1)), Ok(1));
+        assert_eq!(judged(&parse_quote!(10_000u32)), Ok(10_000));
+        for beyond in [parse_quote!(10_001), parse_quote!(5_000_000_000)] {
+            assert_eq!(judged(&beyond), Err("`permits` is out of range; a lock has from 1 to 10,000".to_owned()));
+        }
     }
 }

@@ -74,7 +74,7 @@ snapshot! {
     every_option,
     #[distributed_lock(
         key = "order:<order.id>/{shard:02}", ttl = "1m 30s", retry = 3, backoff = "50ms..800ms", watchdog = true,
-        max_hold = "5m", on_lost = finish, lease = lease, manager = self.locks, crate = my::distlock
+        max_hold = "5m", on_lost = finish, lease = lease, mode = read, manager = self.locks, crate = my::distlock
     )]
     async fn pay(&self, order: Order, shard: u8) -> Result<(), Error> {
         lease.ensure_held()
@@ -83,9 +83,17 @@ snapshot! {
 
 snapshot! {
     options_that_are_expressions_follow_the_constant_ones,
-    #[distributed_lock(key = self.key(), ttl = self.ttl, retry = 3, backoff = BACKOFF, watchdog = self.long)]
+    #[distributed_lock(key = self.key(), ttl = self.ttl, retry = 3, backoff = BACKOFF, watchdog = self.long, permits = self.permits)]
     async fn refresh(&self) -> Result<(), Error> {
         Ok(())
+    }
+}
+
+snapshot! {
+    a_number_of_permits,
+    #[distributed_lock(key = "geocoder", global, permits = 5)]
+    async fn locate(address: Address) -> Result<Place, Error> {
+        ask(address).await
     }
 }
 

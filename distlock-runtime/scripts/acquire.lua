@@ -1,21 +1,34 @@
 -- Takes a lock by a try that is not the first, as an earlier one may have set it although its answer was lost; or by one
--- that brings a fencing token.
+-- that brings a fencing token; or where others have shares of it.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its last fencing token
+-- KEYS[3]  its mark, or nothing
 -- ARGV[1]  our value: token and owner
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  how many fencing tokens to mint
 -- ARGV[4]  what they must be above
+-- ARGV[5]  for how many milliseconds to leave a mark if shares are in the way; 0 to take it back
 --
--- Returns  {1, the first fencing token or ''} if the lock is ours now, else {0, the value that stands there, its remaining
---          milliseconds or -1 for none}
+-- Returns  {1, the first fencing token or ''} if the lock is ours now, else {0, who is in the way, its remaining
+--          milliseconds or -1 for none, 1 if those are shares}
 
 -- include fence
 
-local value = redis.call('GET', KEYS[1])
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' then
+  -- include shares
+  local who, remaining, held = obstacle(KEYS[1], KEYS[3], '', milliseconds())
+  if who and KEYS[3] then
+    leave_mark(KEYS[3], '', ARGV[1], tonumber(ARGV[5]), held)
+  end
+  if who then
+    return {0, who, remaining, held == '' and 0 or 1}
+  end
+  value = false
+end
 if value ~= false and value ~= ARGV[1] then
-  return {0, value, redis.call('PTTL', KEYS[1])}
+  return {0, value, redis.call('PTTL', KEYS[1]), 0}
 end
 local count, fence = tonumber(ARGV[3]), ''
 if count > 0 then
@@ -27,6 +40,9 @@ end
 -- A request that comes late must not shorten what a later one has got.
 if value == false or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+if KEYS[3] and redis.call('GET', KEYS[3]) == ':' .. ARGV[1] then
+  redis.call('DEL', KEYS[3])
 end
 if count > 0 then
   fence = mint(KEYS[2], fence, count)

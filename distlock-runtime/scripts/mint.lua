@@ -5,19 +5,24 @@
 -- ARGV[1]        the ttl in milliseconds, which stays as it is
 -- ARGV[2]        1
 -- ARGV[3]        what the token must be above
--- ARGV[4..n+3]   our values: token and owner
+-- ARGV[4..5]     what is of no matter here
+-- ARGV[6..n+5]   our values: token and owner
 --
 -- Returns  the fencing token, or 0 if one of the locks is not ours
 
 -- include fence
 
-local n = #ARGV - 3
+local n = #ARGV - 5
 for i = 1, n do
-  if redis.call('GET', KEYS[i]) ~= ARGV[i + 3] then
+  local holder = redis.pcall('GET', KEYS[i])
+  if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE') then
+    return holder
+  end
+  if holder ~= ARGV[i + 5] then
     return 0
   end
 end
-local fence, bad = next_fence_of_all(KEYS, n + 1, ARGV[3])
+local fence, bad = next_fence_of_all(KEYS, n + 1, 2 * n, ARGV[3])
 if fence == nil then
   return no_fence(bad)
 end

@@ -1,30 +1,46 @@
--- Frees a lock that is still ours, and a place of ours in its line. If others wait, the first of them gets it.
+-- Frees a lock that is still ours, or a share of it, and a place of ours in its line. If others wait, those who can have it then
+-- get it.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its line
+-- KEYS[3]  its mark
 -- ARGV[1]  our value: token and owner
 -- ARGV[2]  our manager, of 32 characters, if we may stand in the line; else nothing, or an empty text
--- ARGV[3]  in a cluster `sharded`: waiters listen on this node alone
+-- ARGV[3]  the kind of share; for the whole lock nothing, or an empty text
+-- ARGV[4]  1 if there may be a mark of ours; else nothing, or an empty text
+-- ARGV[5]  in a cluster `sharded`: waiters listen on this node alone
 --
 -- Returns  1 if something was freed, 0 if nothing was ours
 
-local ours = redis.call('GET', KEYS[1]) == ARGV[1]
+local lock, line, mark = KEYS[1], KEYS[2], KEYS[3]
+local value, manager, kind = ARGV[1], ARGV[2] or '', ARGV[3] or ''
 -- To ask so needs no right that a lock without a line doesn't. What is no line of ours must not keep a lock from being freed.
-if redis.call('PTTL', KEYS[2]) == -2 or type(redis.pcall('ZCARD', KEYS[2])) == 'table' then
-  return ours and redis.call('DEL', KEYS[1]) or 0
+local lined = redis.call('PTTL', line) ~= -2 and type(redis.pcall('ZCARD', line)) ~= 'table'
+if kind == '' and not lined and ARGV[4] ~= '1' then
+  if redis.call('GET', lock) == value then
+    return redis.call('DEL', lock)
+  end
+  return 0
 end
 
+-- include shares
 -- include line
 
-local left = 0
-if ARGV[2] and ARGV[2] ~= '' then
-  left = leave(KEYS[2], ARGV[2] .. ':' .. ARGV[1])
+local now, left = milliseconds(), 0
+if lined and manager ~= '' then
+  left = leave(line, manager .. kind .. ':' .. value)
 end
-if not ours then
-  return math.min(left, 1)
+if ARGV[4] == '1' then
+  left = left + drop_mark(mark, kind, value)
 end
-local head = first_live(KEYS[2], milliseconds())
-if head and hand_over(KEYS[1], head, ARGV[3]) then
-  return 1
+local freed = 0
+if kind ~= '' then
+  freed = part(lock, kind, value, now)
+elseif ask('GET', lock) == value then
+  freed = redis.call('DEL', lock)
 end
-return redis.call('DEL', KEYS[1])
+if lined and freed + left > 0 then
+  -- Whatever becomes of that, it is freed.
+  pcall(hand_on, lock, line, mark, now, ARGV[5] or '')
+end
+return math.min(freed + left, 1)

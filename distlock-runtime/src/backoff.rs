@@ -77,6 +77,15 @@ impl Backoff {
         Backoff { first: Duration::from_millis(first), longest: Duration::from_millis(longest) }
     }
 
+    /// How long a pause may be, with the random part.
+    pub(crate) fn longest_pause(&self) -> Duration {
+        self.longest.saturating_add(self.jitter())
+    }
+
+    fn jitter(&self) -> Duration {
+        self.first.min(Backoff::MAX_JITTER)
+    }
+
     pub(crate) fn pauses(&self) -> Pauses {
         let base = ExponentialBuilder::new()
             .with_factor(2.0)
@@ -84,12 +93,7 @@ impl Backoff {
             .with_max_delay(self.longest)
             .without_max_times()
             .build();
-        Pauses {
-            base,
-            longest: self.longest,
-            jitter: self.first.min(Backoff::MAX_JITTER),
-            random: fastrand::Rng::new(),
-        }
+        Pauses { base, longest: self.longest, jitter: self.jitter(), random: fastrand::Rng::new() }
     }
 }
 

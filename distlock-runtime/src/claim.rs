@@ -180,6 +180,9 @@ impl Ask {
         if tokens > 0 {
             entry = entry.with_fencing(Fencing::new(tokens, core.highest_fence()));
         }
+        if let (Ask::Try(_), Some(pause)) = (self, hold.next_try_within()) {
+            entry = entry.returning_within(pause);
+        }
         match self {
             Ask::Wait { .. } => core.backend().wait(entry, route).await,
             Ask::Try(attempt) => Ok(match core.backend().acquire(entry, attempt, route).await? {
@@ -218,7 +221,8 @@ impl Core {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        if !self.free_strays() && self.queued {
+        let waits = self.queued || (self.hold.is_marked() && !self.hold.was_granted());
+        if !self.free_strays() && waits {
             let left = self.core.watchdog().leave(&self.hold);
             // Whoever waits here behind us takes our place, rather than one at the end.
             if let Some(seat) = self.seat.take() {

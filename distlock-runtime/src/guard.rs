@@ -3,7 +3,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use tokio::sync::OwnedMutexGuard;
 
 use crate::backend::{BackendError, PATIENCE, Released};
 use crate::claim::Strays;
@@ -11,6 +10,7 @@ use crate::hold::Hold;
 use crate::lease::Progress;
 use crate::line::{Competitor, Seat, Tenure, Turns};
 use crate::manager::{Core, Entered};
+use crate::nest::Inner;
 use crate::{FencingToken, LockError, LostReason, events};
 
 /// A lock that is held. Dropping it frees the lock without blocking, from any thread, inside or outside a runtime.
@@ -39,7 +39,7 @@ pub struct LockGuard {
     /// What the lock was waited for with, and goes on with to the next caller of this process.
     seat: Option<(Seat, Turns)>,
     /// The turn among those that pass under the same lock, which is not this call's to free.
-    inner: Option<OwnedMutexGuard<()>>,
+    inner: Option<Inner>,
     /// The other locks that were asked for together with this one.
     others: Vec<LockGuard>,
 }
@@ -51,7 +51,7 @@ impl LockGuard {
     }
 
     /// Passes under a lock that the calling task holds, which stays when this ends.
-    pub(crate) fn passing(call: Entered, hold: Arc<Hold>, inner: OwnedMutexGuard<()>) -> LockGuard {
+    pub(crate) fn passing(call: Entered, hold: Arc<Hold>, inner: Inner) -> LockGuard {
         let mut guard = LockGuard::new(call, hold, Strays::default());
         guard.freed = true;
         guard.inner = Some(inner);

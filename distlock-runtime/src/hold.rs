@@ -36,13 +36,15 @@ pub(crate) struct Hold {
     /// The lock under which this one passes, which the calling task holds already.
     outer: OnceLock<Arc<Hold>>,
     /// Who of the calls that pass under this one has its turn.
-    inner: OnceLock<Arc<tokio::sync::Mutex<()>>>,
+    inner: OnceLock<Arc<tokio::sync::RwLock<()>>>,
     /// The calls that pass under this one, to be woken when it ends: they may be polled elsewhere by then.
     nested: Mutex<Vec<Weak<Hold>>>,
     /// Whether a nested call has got a token above those that were minted for later callers of this process.
     outdone: AtomicBool,
     /// The other locks that were asked for together with this one.
     others: OnceLock<Box<[Arc<Hold>]>>,
+    /// Whether an attempt was refused by those who share the lock, so that others may be held back for this one.
+    marked: AtomicBool,
     /// The manager's name in the line of those who wait, if this may stand there.
     waiter: Option<Arc<str>>,
     /// The fencing token; 0 for none.
@@ -87,6 +89,7 @@ impl Hold {
             nested: Mutex::default(),
             outdone: AtomicBool::new(false),
             others: OnceLock::new(),
+            marked: AtomicBool::new(false),
             waiter: None,
             fence: AtomicU64::new(0),
             terms,
@@ -156,6 +159,15 @@ impl Hold {
     pub(crate) fn inherit(&self, from: &Hold) {
         let (value, traces) = (from.value().into(), from.traces().cloned());
         let _ = self.inherited.set(Inherited { value, traces });
+        self.marked.store(from.is_marked(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn was_refused_by_shares(&self) {
+        self.marked.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.marked.load(Ordering::Relaxed)
     }
 
     /// Takes the token of a nested call that has taken further keys.
@@ -176,7 +188,7 @@ impl Hold {
         }
     }
 
-    pub(crate) fn inner(&self) -> &Arc<tokio::sync::Mutex<()>> {
+    pub(crate) fn inner(&self) -> &Arc<tokio::sync::RwLock<()>> {
         self.inner.get_or_init(Arc::default)
     }
 
@@ -199,6 +211,12 @@ impl Hold {
         self.attempt.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Within which time a refused attempt is followed by another; nothing after the last.
+    pub(crate) fn next_try_within(&self) -> Option<Duration> {
+        let Terms { retry, backoff, command_timeout, .. } = self.terms;
+        (self.attempt() <= u64::from(retry)).then(|| backoff.longest_pause().saturating_add(command_timeout))
+    }
+
     pub(crate) fn answered(&self) {
         self.unanswered.store(false, Ordering::Relaxed);
     }
@@ -215,12 +233,12 @@ impl Hold {
 
     pub(crate) fn entry_within(self: &Arc<Self>, timeout: Duration) -> Entry<'_> {
         let entry = self.bare_entry(timeout);
-        Entry { waiter: self.waiter.as_deref(), hold: Some(self), ..entry }
+        Entry { waiter: self.waiter.as_deref(), marked: self.is_marked(), hold: Some(self), ..entry }
     }
 
     /// The same for what leaves the lock as it is.
     pub(crate) fn bare_entry(&self, timeout: Duration) -> Entry<'_> {
-        Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout)
+        Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout).with_kind(self.terms.kind)
     }
 
     /// The lock was granted by a request that was sent at `sent`.

@@ -6,10 +6,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 use tokio::task;
 
-use crate::backend::Fencing;
+use crate::backend::{Fencing, Kind};
 use crate::claim::Refusal;
 use crate::clock::Time;
 use crate::guard::LockGuard;
@@ -53,6 +53,11 @@ pub(crate) fn is_held(core: &Core, hold: &Hold) -> bool {
     hold.group().any(|hold| outer(core, hold).is_some())
 }
 
+/// The first lock of those that are asked for that the calling task holds.
+pub(crate) fn outer_of_group(core: &Core, hold: &Hold) -> Option<Arc<Hold>> {
+    hold.group().find_map(|hold| outer(core, hold))
+}
+
 /// The lock on the same key that the calling task holds.
 pub(crate) fn outer(core: &Core, hold: &Hold) -> Option<Arc<Hold>> {
     BODIES.try_with(|bodies| find(&bodies.borrow(), core, hold)).ok().flatten()
@@ -72,6 +77,17 @@ pub(crate) fn would_deadlock(hold: &Hold) -> LockError {
     LockError::WouldDeadlock { key: hold.key.to_string() }
 }
 
+/// Why a call can't pass under a lock that the calling task holds, or have it once more beside that, if so. Whatever it is, nobody
+/// waits for it: that would be a wait for oneself, or for somebody who waits for it.
+pub(crate) fn refusal(outer: &Hold, asked: &Hold) -> Option<LockError> {
+    let (held, wanted) = (outer.terms.kind, asked.terms.kind);
+    if held.is_shared() && !wanted.is_shared() {
+        return Some(LockError::UpgradeNotSupported { key: asked.key.to_string() });
+    }
+    let alike = !held.is_shared() || std::mem::discriminant(&held) == std::mem::discriminant(&wanted);
+    (!alike || !asked.terms.reentrant).then(|| would_deadlock(asked))
+}
+
 /// Passes under what the calling task holds.
 pub(crate) async fn pass(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
     if hold.others().is_empty() { pass_one(&core, hold).await } else { several::pass(core, hold).await }
@@ -82,8 +98,8 @@ pub(crate) async fn pass(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, 
 /// Such a call is no new one, so it goes on while the manager is shutting down.
 pub(crate) async fn pass_one(core: &Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
     let Some(outer) = outer(core, &hold) else { return Err(would_deadlock(&hold)) };
-    if !hold.terms.reentrant {
-        return Err(would_deadlock(&hold));
+    if let Some(refusal) = refusal(&outer, &hold) {
+        return Err(refusal);
     }
     let inner = turn_of(core, &hold, &outer).await?;
     hold.pass_under(outer);
@@ -97,16 +113,33 @@ pub(crate) async fn pass_one(core: &Arc<Core>, hold: Arc<Hold>) -> Result<LockGu
     Ok(LockGuard::passing(core.enter_again(), hold, inner))
 }
 
+/// The turn of a call that passes under a lock, until this is dropped. Its siblings in the same body wait meanwhile; those that read
+/// do so together.
+#[allow(dead_code)] // They are there to be dropped.
+pub(crate) enum Inner {
+    Alone(OwnedRwLockWriteGuard<()>),
+    Reading(OwnedRwLockReadGuard<()>),
+}
+
 /// Waits until no sibling is under the outer lock, for as long as the call would try for the lock itself.
-async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<OwnedMutexGuard<()>, LockError> {
+async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<Inner, LockError> {
     let started = Time::now();
     let patience = hold.terms.patience_with_others();
     hold.count_attempt();
-    let turn = match outer.inner().clone().try_lock_owned() {
-        Ok(turn) => Some(turn),
+    let siblings = outer.inner();
+    let turn = match hold.terms.kind {
+        Kind::Read => siblings.clone().try_read_owned().map(Inner::Reading),
+        Kind::Exclusive | Kind::Permits(_) => siblings.clone().try_write_owned().map(Inner::Alone),
+    };
+    let until = started.saturating_add(patience);
+    let turn = match (turn, hold.terms.kind) {
+        (Ok(turn), _) => Some(turn),
         // A timer would take its time.
-        Err(_) if patience.is_zero() => None,
-        Err(_) => core.by_any_means(started.saturating_add(patience), outer.inner().clone().lock_owned()).await?,
+        (Err(_), _) if patience.is_zero() => None,
+        (Err(_), Kind::Read) => core.by_any_means(until, siblings.clone().read_owned()).await?.map(Inner::Reading),
+        (Err(_), Kind::Exclusive | Kind::Permits(_)) => {
+            core.by_any_means(until, siblings.clone().write_owned()).await?.map(Inner::Alone)
+        }
     };
     turn.ok_or_else(|| {
         let refusal =

@@ -151,7 +151,8 @@ impl LockRequest {
     /// # Errors
     ///
     /// [`LockError::Busy`] if somebody else held it at every attempt; [`LockError::Backend`] if the server could not be
-    /// asked; [`LockError::WouldDeadlock`] inside of a body that holds the same lock; [`LockError::InvalidKey`],
+    /// asked; [`LockError::WouldDeadlock`] inside of a body that holds the same lock, and
+    /// [`LockError::UpgradeNotSupported`] if that shares it with others; [`LockError::InvalidKey`],
     /// [`LockError::InvalidOption`], [`LockError::ForeignValue`], [`LockError::ShuttingDown`].
     ///
     /// # Cancel safety
@@ -159,9 +160,9 @@ impl LockRequest {
     /// If the future is dropped, nothing is locked: what a request under way still sets is freed behind it.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let (core, hold) = self.prepare()?;
-        if nest::is_held(&core, &hold) {
+        if let Some(outer) = nest::outer_of_group(&core, &hold) {
             // A guard could outlive the lock that it would pass under.
-            return Err(nest::would_deadlock(&hold));
+            return Err(nest::refusal(&outer, &hold).unwrap_or_else(|| nest::would_deadlock(&hold)));
         }
         let span = hold.span.clone();
         tracing::Instrument::instrument(acquire(core, hold), span).await

@@ -230,6 +230,9 @@ impl<'a> Claims<'a> {
             let fencing = Fencing::new(1, self.core.highest_fence());
             entries = entries.into_iter().map(|entry| entry.with_fencing(fencing)).collect();
         }
+        let entries = entries.into_iter().zip(&self.holds);
+        let entries = entries.map(|(entry, hold)| Entry { returning: hold.next_try_within(), ..entry });
+        let entries: Vec<Entry<'_>> = entries.collect();
         // Counted until the answer says otherwise, so that nothing is forgotten if this is dropped.
         self.strays.requests = self.strays.requests.saturating_add(1);
         self.sent = Time::now();
@@ -295,6 +298,9 @@ impl<'a> Claims<'a> {
     fn free_strays(&mut self) {
         let strays = std::mem::take(&mut self.strays);
         if strays.requests == 0 {
+            // Nobody is held back any more for what is not asked for again.
+            let marked = self.holds.iter().filter(|hold| hold.is_marked() && !hold.was_granted());
+            marked.for_each(|hold| drop(self.core.watchdog().leave(hold)));
             return;
         }
         for hold in &self.holds {

@@ -55,12 +55,14 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
         }
         // One that does not suit goes back to the server, and whoever is the first there gets it.
         Some(Competitor::Holding(_)) | None => {}
-        Some(Competitor::Waiting(left)) => {
+        // A place in the line is that of a kind.
+        Some(Competitor::Waiting(left)) if left.kind() == Some(hold.terms.kind) => {
             if let Some(earlier) = left.take() {
                 hold.inherit(&earlier);
                 queued = true;
             }
         }
+        Some(Competitor::Waiting(_)) => {}
     }
     compete(call, hold, (line, seat, queued), started, until).await
 }
@@ -96,7 +98,8 @@ fn suits(tenure: &Tenure, hold: &Hold) -> bool {
     let earlier = tenure.parked.hold();
     let fenced = !hold.terms.fencing_token || tenure.turns.last_fence > 0;
     // Without renewals the body would have less than its ttl.
-    fenced && hold.terms.watchdog && earlier.terms.ttl == hold.terms.ttl
+    let alike = earlier.terms.kind == hold.terms.kind && earlier.terms.ttl == hold.terms.ttl;
+    fenced && hold.terms.watchdog && alike
 }
 
 fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> {
@@ -239,7 +242,8 @@ fn held(
     turns: Turns,
 ) -> Result<LockGuard, LockError> {
     let mut guard = LockGuard::new(call, hold.clone(), strays);
-    if let Some(seat) = seat {
+    // Of a lock that is shared, the next caller of this process may have a share at the same time.
+    if let Some(seat) = seat.filter(|_| !hold.terms.kind.is_shared()) {
         seat.line().held_by_us(hold);
         guard = guard.with_seat(seat, turns);
     }

@@ -23,11 +23,11 @@ local function mint(name, first, count)
   return string.format('%.0f', first)
 end
 
--- The next token of several locks, whose helper keys are names[from] and all that follow; or nothing, and the helper key that
--- holds something else.
-local function next_fence_of_all(names, from, above)
+-- The next token of several locks, whose helper keys are names[from] to names[to]; or nothing, and the helper key that holds
+-- something else.
+local function next_fence_of_all(names, from, to, above)
   local highest = 0
-  for i = from, #names do
+  for i = from, to do
     local next = next_fence(names[i], above)
     if next == nil then
       return nil, names[i]

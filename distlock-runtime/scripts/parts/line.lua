@@ -1,18 +1,16 @@
 -- The line of those who wait for a lock: a sorted set with two members for each of them, whose names end with
--- `<manager>:<value>`, with 32 characters for the manager. One with a `q` before that has the time of arrival for its
+-- `<manager><kind>:<value>`, with 32 characters for the manager. One with a `q` before that has the time of arrival for its
 -- score, and one with an `s` has less than nothing: the time when it was last heard of. Who has not been heard of for a
 -- while keeps its place, but is passed over.
 
 -- For how many milliseconds a waiter may be silent, and a lock that was handed over can be claimed.
 local PATIENCE, CLAIM = 1000, 1000
 
-local function milliseconds()
-  local time = redis.call('TIME')
-  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
-end
+-- How many readers, or holders of permits, get a lock in one go. What they leave goes on when they claim it.
+local MOST = 64
 
--- The first who was heard of lately, or nothing.
-local function first_live(line, now)
+-- Shows all who were heard of lately to a function, from the first on, until it says that it has seen enough.
+local function each_live(line, now, enough)
   local from = 0
   while true do
     local places = redis.call('ZRANGEBYSCORE', line, 0, '+inf', 'LIMIT', from, 16)
@@ -20,15 +18,32 @@ local function first_live(line, now)
       local member = string.sub(place, 2)
       local seen = redis.call('ZSCORE', line, 's' .. member)
       -- A clock that was set back makes no ghost immortal.
-      if seen and math.abs(now + tonumber(seen)) <= PATIENCE then
-        return member
+      if seen and math.abs(now + tonumber(seen)) <= PATIENCE and enough(member) then
+        return
       end
     end
     if #places < 16 then
-      return nil
+      return
     end
     from = from + 16
   end
+end
+
+local function kind_and_value(member)
+  return string.match(member, '^([^:]*):(.*)$', 33)
+end
+
+-- The first who has not been given the lock, or nothing.
+local function first_waiting(line, lock, now)
+  local first = nil
+  each_live(line, now, function(member)
+    local kind, value = kind_and_value(member)
+    if kind == '' or not is_held_by(lock, kind, value, now) then
+      first = member
+    end
+    return first ~= nil
+  end)
+  return first
 end
 
 local function leave(line, member)
@@ -38,20 +53,30 @@ end
 -- Tells the process of one in the line, which finds out by itself if that fails. In a cluster it listens on this node alone,
 -- unless the node is too old to know of such channels.
 local function tell(lock, member, sharded)
-  local manager, token = string.sub(member, 1, 32), string.sub(member, 34, 69)
-  if sharded and type(redis.pcall('SPUBLISH', lock .. ':waiter:' .. manager, token)) == 'number' then
+  local manager, token = string.sub(member, 1, 32), string.match(member, ':([^/]*)', 33)
+  if sharded ~= '' and type(redis.pcall('SPUBLISH', lock .. ':waiter:' .. manager, token)) == 'number' then
     return
   end
   redis.pcall('PUBLISH', string.match(lock, '^[^{]*') .. 'waiter:' .. manager, token)
 end
 
--- Gives the lock to one in the line for the time that it has to claim it, and tells its process. Says whether it was given:
--- out of memory, say, nothing can be set.
-local function hand_over(lock, member, sharded)
-  local set = redis.pcall('SET', lock, string.sub(member, 34), 'PX', CLAIM)
-  if type(set) == 'table' and set.err then
-    return false
-  end
-  tell(lock, member, sharded)
-  return true
+-- Gives the lock to those at the head of the line who can have it, for the time that they have to claim it, and tells their
+-- processes. If it is shared by then, the next one holds newcomers back. Nothing is given where that fails: out of memory, say.
+local function hand_on(lock, line, mark, now, sharded)
+  local given = 0
+  each_live(line, now, function(member)
+    local kind, value = kind_and_value(member)
+    if is_held_by(lock, kind, value, now) then
+      return kind == ''
+    end
+    local who, _, held = obstacle(lock, mark, kind, now)
+    if who then
+      leave_mark(mark, kind, value, PATIENCE, held)
+      return true
+    end
+    take(lock, kind, value, CLAIM, now)
+    tell(lock, member, sharded)
+    given = given + 1
+    return kind == '' or given == MOST
+  end)
 end

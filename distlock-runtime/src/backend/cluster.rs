@@ -174,6 +174,10 @@ impl Backend for ClusterBackend {
         self.topology.number(slot(key))
     }
 
+    fn only_exclusive(&self) -> Option<&'static str> {
+        None
+    }
+
     fn acquire<'a>(
         &'a self,
         entry: Entry<'a>,

@@ -1,4 +1,3 @@
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +25,8 @@ pub struct Entry<'a> {
     pub fencing: Option<Fencing>,
     /// The manager, of 32 characters, if the entry may have a place in the line.
     pub waiter: Option<&'a str>,
+    /// Whether an earlier attempt was refused by shares of another kind, and may have held others back since.
+    pub(crate) marked: bool,
     /// What the entry is made of, where there is more of it.
     pub(crate) hold: Option<&'a Arc<Hold>>,
 }
@@ -47,17 +48,6 @@ impl Kind {
     /// Whether several may hold the lock.
     pub fn is_shared(self) -> bool {
         self != Kind::Exclusive
-    }
-}
-
-/// As scripts know it.
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Kind::Exclusive => Ok(()),
-            Kind::Read => f.write_str("r"),
-            Kind::Permits(permits) => write!(f, "p{permits}"),
-        }
     }
 }
 
@@ -92,6 +82,7 @@ impl<'a> Entry<'a> {
             returning: None,
             fencing: None,
             waiter: None,
+            marked: false,
             hold: None,
         }
     }
@@ -118,6 +109,13 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn with_waiter(self, waiter: &'a str) -> Entry<'a> {
         Entry { waiter: Some(waiter), ..self }
+    }
+
+    /// Notes whether others may be held back on behalf of this entry.
+    pub(crate) fn note_mark(&self, by_shares: bool) {
+        if let (Some(hold), true) = (self.hold, by_shares) {
+            hold.was_refused_by_shares();
+        }
     }
 
     /// The same with what is left of the timeout of something that began at `begin`.

@@ -1,6 +1,8 @@
 //! Locks inside one process, with the semantics of the Redis backend: expiry, tokens, loss, the line of those who wait.
 
 mod locks;
+mod place;
+mod shares;
 
 use std::fmt;
 use std::future::ready;
@@ -9,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 
-use self::locks::{HandedOver, Locks};
+use self::locks::Locks;
+use self::place::HandedOver;
 use super::{
     Acquired, AcquiredAll, Attempt, Backend, BackendError, BoxFuture, Entry, Listener, Released, Renewed, Route, Turn,
 };
@@ -98,6 +101,10 @@ impl Backend for MemoryBackend {
 
     fn acquires_all_at_once(&self) -> bool {
         true
+    }
+
+    fn only_exclusive(&self) -> Option<&'static str> {
+        None
     }
 
     fn acquire_all<'a>(

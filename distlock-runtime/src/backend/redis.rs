@@ -27,7 +27,7 @@ pub(crate) use self::errors::is_non_local;
 pub(crate) use self::inspect::Inspector;
 pub use self::inspect::ServerCheck;
 use self::live::Live;
-use self::scripts::{FREE, Lua, RAISE, RELEASE, RENEW};
+use self::scripts::{FREE, Lua, RAISE, RELEASE, renewal};
 pub(crate) use self::sentinel::Service;
 pub(crate) use self::shards::{ShardEar, Told};
 use super::{
@@ -150,7 +150,7 @@ impl RedisBackend {
         let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
         match attempt {
-            Attempt::First if entry.fencing.is_none() => live.acquire_first(entry).await,
+            Attempt::First if entry.fencing.is_none() && !entry.kind.is_shared() => live.acquire_first(entry).await,
             Attempt::First | Attempt::Repeated => Box::pin(live.acquire_by_script(entry)).await,
         }
     }
@@ -177,7 +177,7 @@ impl RedisBackend {
 
     /// Raises the last fencing tokens of locks to those that the entries are to be above.
     pub(crate) async fn raise_fences(&self, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
-        self.call_all(&RAISE, entries).await
+        self.call_all(|_| &RAISE, entries).await
     }
 
     /// Releases a lock without a look at its line, for the time while the two may be on different nodes of a cluster. Who
@@ -213,7 +213,7 @@ impl RedisBackend {
 
     /// Starts the expiry of one entry anew.
     pub(crate) async fn renew_one(&self, entry: Entry<'_>) -> Result<Renewed, BackendError> {
-        let answer = self.call_all(&RENEW, &[entry]).await.pop();
+        let answer = self.call_all(renewal, &[entry]).await.pop();
         let ours = answer.unwrap_or_else(|| Err(BackendError::unanswered("the server answered too few")))?;
         Ok(if ours { Renewed::Extended } else { Renewed::NotHeld })
     }
@@ -229,7 +229,11 @@ impl RedisBackend {
         }
     }
 
-    async fn call_all(&self, lua: &Lua, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
+    async fn call_all(
+        &self,
+        lua: impl Fn(&Entry<'_>) -> &'static Lua,
+        entries: &[Entry<'_>],
+    ) -> Vec<Result<bool, BackendError>> {
         let (begin, timeout) = (Time::now(), entries.iter().map(|entry| entry.timeout).min().unwrap_or_default());
         match self.live(timeout).await {
             Ok(live) => live.call_all(lua, entries, begin, timeout).await,
@@ -277,6 +281,10 @@ impl Backend for RedisBackend {
         true
     }
 
+    fn only_exclusive(&self) -> Option<&'static str> {
+        None
+    }
+
     fn acquire_all<'a>(
         &'a self,
         entries: &'a [Entry<'a>],
@@ -302,14 +310,14 @@ impl Backend for RedisBackend {
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
         Box::pin(async move {
             let answer = |ours| if ours { Renewed::Extended } else { Renewed::NotHeld };
-            self.call_all(&RENEW, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
+            self.call_all(renewal, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
         })
     }
 
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
         Box::pin(async move {
             let answer = |ours| if ours { Released::Freed } else { Released::NotHeld };
-            self.call_all(self.release, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
+            self.call_all(|_| self.release, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
         })
     }
 }

@@ -275,6 +275,13 @@ impl Backend for RedlockBackend {
         Box::pin(self.connect())
     }
 
+    fn only_exclusive(&self) -> Option<&'static str> {
+        Some(
+            "locks over several independent servers are exclusive, since no server knows of all holders: of 3 permits, five \
+             servers could give out 5 by majorities; use one server, Sentinel or a cluster for it",
+        )
+    }
+
     fn reuses_values(&self) -> bool {
         false
     }

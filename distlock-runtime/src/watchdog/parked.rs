@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::reclaim::Reclaim;
 use super::schedule::Due;
 use super::thread::Shared;
-use crate::backend::CLAIM;
+use crate::backend::{CLAIM, Kind};
 use crate::clock::Time;
 use crate::hold::Hold;
 
@@ -56,6 +56,10 @@ pub(crate) struct Left {
 impl Left {
     pub(super) fn new(shared: &Arc<Shared>, hold: &Arc<Hold>) -> Left {
         Left { shared: shared.clone(), hold: Some(hold.clone()) }
+    }
+
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.hold.as_ref().map(|hold| hold.terms.kind)
     }
 
     /// Takes the place over from the one who had it.

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use redis::{RedisError, Value};
 
+use self::round::Renewal;
 pub(super) use self::round::Round;
 use super::RedisBackend;
 use super::connection::Connections;
 use super::live::{Live, millis};
-use super::scripts::{RELEASE, RENEW};
+use super::scripts::{RELEASE, renewal};
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, Attempt, BackendError, Entry, Route, Turn};
 use crate::clock::Time;
@@ -119,7 +120,7 @@ impl Acks {
         let Err(unconfirmed) = self.confirm(asked, entries).await else { return Ok(()) };
         let bounded = |entry: &Entry<'_>| entry.since(asked.sent).timeout.max(entry.timeout / 8);
         let entries: Vec<_> = entries.iter().map(|entry| Entry { timeout: bounded(entry), ..*entry }).collect();
-        let given_back = backend.call_all(&RELEASE, &entries).await;
+        let given_back = backend.call_all(|_| &RELEASE, &entries).await;
         if given_back.iter().any(Result::is_err) {
             return Err(BackendError::unanswered(format!(
                 "{unconfirmed}; whether it could be given back is not known"
@@ -144,7 +145,10 @@ impl Acks {
     async fn ask(&self, line: &Live, entries: &[Entry<'_>], timeout: Duration) -> Result<(), BackendError> {
         let begin = Time::now();
         // By their source: behind a hash that the server does not know, WAIT would wait for nothing.
-        let renewals = entries.iter().map(|entry| RENEW.by_source(&line.name(entry.key), entry, false));
+        let renewals = entries.iter().map(|entry| {
+            let renewal = renewal(entry);
+            (renewal, renewal.by_source(&line.name(entry.key), entry, false))
+        });
         let place = line.round().join(renewals.collect());
         let (replicas, answer) = patience(timeout);
         let Some(_turn) = place.turn(answer).await else { return Err(self.silent(line, replicas)) };
@@ -163,7 +167,7 @@ impl Acks {
     async fn ask_for_all(&self, line: &Live, timeout: Duration) -> Result<(), BackendError> {
         let (patience, timeout) = patience(timeout);
         let (askers, mut pipeline) = (line.round().askers(), redis::pipe());
-        for renewal in askers.iter().flat_map(|asker| &asker.renewals) {
+        for (_, renewal) in askers.iter().flat_map(|asker| &asker.renewals) {
             pipeline.add_command(renewal.clone());
         }
         pipeline.cmd("WAIT").arg(self.replicas).arg(millis(patience));
@@ -180,7 +184,7 @@ impl Acks {
         };
         let mut answers = answers.into_iter();
         for asker in askers {
-            match stands(line, answers.by_ref().take(asker.renewals.len()).collect()) {
+            match stands(line, &asker.renewals, answers.by_ref()) {
                 Ok(()) if enough.is_err() => {}
                 answer => asker.settle(answer),
             }
@@ -204,9 +208,14 @@ impl Acks {
 }
 
 /// Whether all locks of a caller have been renewed.
-fn stands(line: &Live, renewed: Vec<Result<Value, RedisError>>) -> Result<(), BackendError> {
-    for renewed in renewed {
-        if !line.judge_one(renewed, &RENEW)? {
+fn stands(
+    line: &Live,
+    renewals: &[Renewal],
+    answers: &mut impl Iterator<Item = Result<Value, RedisError>>,
+) -> Result<(), BackendError> {
+    let answers: Vec<_> = renewals.iter().zip(answers).collect();
+    for ((script, _), renewed) in answers {
+        if !line.judge_one(renewed, script)? {
             let text = format!("a lock was gone from {} before replicas confirmed it", line.address());
             return Err(BackendError::passing(text));
         }

@@ -81,7 +81,7 @@ fn server(kind: ServerErrorKind, error: &RedisError, text: String) -> BackendErr
 
 fn extension(error: &RedisError, text: String) -> BackendError {
     match error.code() {
-        Some("WRONGTYPE") => BackendError::foreign("a value that is not a string"),
+        _ if is_wrong_type(error) => BackendError::foreign("a value that is not a string"),
         Some("NOFENCE") => {
             let helper = error.detail().unwrap_or_default();
             BackendError::foreign(format!("no number under `{helper}`, where the last fencing token is kept"))
@@ -185,6 +185,10 @@ fn io_error(error: &RedisError) -> Option<&io::Error> {
 
 pub(super) fn is_noscript(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+pub(super) fn is_wrong_type(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
 }
 
 fn mentions(error: &RedisError, text: &str) -> bool {

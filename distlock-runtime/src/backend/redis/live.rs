@@ -7,8 +7,8 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, RedisError, Value};
 
 use super::acks::Round;
-use super::errors::{explain_with, is_noscript};
-use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, Source, WAIT};
+use super::errors::{explain_with, is_noscript, is_wrong_type};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, SHARE, Source, WAIT};
 use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
@@ -93,7 +93,7 @@ impl Live {
         match self.send(&set, entry.timeout).await {
             Ok(Value::Okay) => Ok(Acquired::Granted(None)),
             // In a box, so that only a refused try has to make room for it.
-            Ok(Value::Nil) => Box::pin(self.ask_who_holds(&name, entry.timeout)).await,
+            Ok(Value::Nil) => Box::pin(self.ask_who_holds(&name, entry)).await,
             Ok(other) => Err(self.unexpected(&other)),
             Err(error) => Err(self.explain(error)),
         }
@@ -101,11 +101,17 @@ impl Live {
 
     /// Asks for the holder of a lock that was refused. The holder may go or change between the two questions, which makes
     /// the answer old but no danger: it is for people, and for the pause before the next try.
-    async fn ask_who_holds(&self, name: &str, timeout: Duration) -> Result<Acquired, BackendError> {
+    async fn ask_who_holds(&self, name: &str, entry: Entry<'_>) -> Result<Acquired, BackendError> {
+        let begin = Time::now();
         let mut questions = redis::pipe();
         questions.cmd("GET").arg(name).cmd("PTTL").arg(name);
         // The SET was refused, so whatever fails behind it leaves nothing to undo.
-        let answers = self.send_all(&questions, timeout).await.map_err(|error| self.explain(error).nothing_done())?;
+        let answers = self.send_all(&questions, entry.timeout).await;
+        let answers = answers.map_err(|error| self.explain(error).nothing_done())?;
+        if answers.first().is_some_and(|value| value.as_ref().is_err_and(is_wrong_type)) {
+            // Others may have shares of it, and these may have expired.
+            return self.acquire_by_script(entry.since(begin)).await;
+        }
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         match answers.map_err(|error| self.explain(error).nothing_done())?.as_slice() {
             [Value::Nil, _] => Ok(Acquired::Held { value: String::new(), remaining: Duration::ZERO }),
@@ -114,12 +120,16 @@ impl Live {
         }
     }
 
-    /// Takes a lock that an earlier try may have taken already, or one with a fencing token.
+    /// Takes a lock that an earlier try may have taken already, or one with a fencing token, or a share.
     pub(super) async fn acquire_by_script(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
-        match self.call(&ACQUIRE, entry).await? {
+        let script = if entry.kind.is_shared() { &SHARE } else { &ACQUIRE };
+        match self.call(script, entry).await? {
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(1), fence] => Ok(Acquired::Granted(self.fencing_token(fence, &entry)?)),
-                [Value::Int(0), value, pttl] => self.held(self.text(value)?, pttl),
+                [Value::Int(0), value, pttl, Value::Int(by_shares)] => {
+                    entry.note_mark(*by_shares == 1);
+                    self.held(self.text(value)?, pttl)
+                }
                 _ => Err(self.unexpected(&Value::Array(answer))),
             },
             other => Err(self.unexpected(&other)),
@@ -132,7 +142,8 @@ impl Live {
                 [Value::Int(1), fence, Value::Int(others)] => {
                     Ok(Turn::Come { fencing_token: self.fencing_token(fence, &entry)?, others: *others > 0 })
                 }
-                [Value::Int(0), value, pttl, Value::Int(first)] => {
+                [Value::Int(0), value, pttl, Value::Int(first), Value::Int(by_shares)] => {
+                    entry.note_mark(*by_shares == 1);
                     let value = self.text(value)?;
                     let remaining = self.remaining(&value, pttl)?;
                     Ok(Turn::Waits { value, remaining, first: *first == 1 })
@@ -149,7 +160,8 @@ impl Live {
         match self.call_on_all(&ACQUIRE_ALL, entries, first).await? {
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(1), fence] => Ok(AcquiredAll::Granted(self.fencing_token(fence, first)?)),
-                [Value::Int(0), Value::Int(index), value, pttl] => {
+                [Value::Int(0), Value::Int(index), value, pttl, Value::Int(by_shares)] => {
+                    entries.iter().for_each(|entry| entry.note_mark(*by_shares == 1));
                     let (index, value) = (usize::try_from(*index).unwrap_or_default(), self.text(value)?);
                     Ok(match self.remaining(&value, pttl) {
                         Ok(remaining) => AcquiredAll::Held { index, value, remaining },
@@ -238,7 +250,7 @@ impl Live {
     /// `begin`.
     pub(super) async fn call_all(
         &self,
-        lua: &Lua,
+        lua: impl Fn(&Entry<'_>) -> &'static Lua,
         entries: &[Entry<'_>],
         begin: Time,
         timeout: Duration,
@@ -252,14 +264,17 @@ impl Live {
             })
         };
         let mut answers =
-            self.send_all(&pipeline(&|name, entry| lua.by_hash(name, entry, self.site.sharded)), left()).await;
+            self.send_all(&pipeline(&|name, entry| lua(entry).by_hash(name, entry, self.site.sharded)), left()).await;
         if answers.as_ref().is_ok_and(|answers| answers.iter().any(|answer| answer.as_ref().is_err_and(is_noscript))) {
             // None of ours does harm twice, so all are sent again.
-            answers =
-                self.send_all(&pipeline(&|name, entry| lua.by_source(name, entry, self.site.sharded)), left()).await;
+            answers = self
+                .send_all(&pipeline(&|name, entry| lua(entry).by_source(name, entry, self.site.sharded)), left())
+                .await;
         }
         match answers {
-            Ok(answers) => answers.into_iter().map(|answer| self.judge_one(answer, lua)).collect(),
+            Ok(answers) => {
+                answers.into_iter().zip(entries).map(|(answer, entry)| self.judge_one(answer, lua(entry))).collect()
+            }
             Err(error) => entries.iter().map(|_| Err(self.explain(error.clone()))).collect(),
         }
     }

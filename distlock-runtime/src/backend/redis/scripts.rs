@@ -3,43 +3,89 @@ use std::sync::OnceLock;
 use redis::{Cmd, RedisWrite, Script, ToRedisArgs, ToSingleRedisArg};
 
 use super::live::millis;
-use crate::backend::{Entry, FORGET};
+use crate::backend::{Entry, FORGET, Kind};
 
-pub(super) static ACQUIRE: Lua =
-    Lua::new(include_str!("../../../scripts/acquire.lua"), &[FENCE], |command, entry, _| {
-        set(command, entry);
-    });
+pub(super) static ACQUIRE: Lua = Lua::new(
+    include_str!("../../../scripts/acquire.lua"),
+    |entry| if entry.marked { &[FENCE, MARK] } else { &[FENCE] },
+    |command, entry, _| {
+        set(command, entry).arg(stay(entry));
+    },
+);
+pub(super) static SHARE: Lua = Lua::new(
+    include_str!("../../../scripts/share.lua"),
+    |_| &[LINE, MARK],
+    |command, entry, _| {
+        command.arg(millis(entry.ttl)).arg(Letter(entry.kind)).arg(stay(entry));
+    },
+);
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
 pub(super) static MINT: Source = Source::new(include_str!("../../../scripts/mint.lua"));
-pub(super) static WAIT: Lua =
-    Lua::new(include_str!("../../../scripts/wait.lua"), &[FENCE, LINE], |command, entry, sharded| {
-        set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(sharded.then_some(SHARDED));
-    });
+pub(super) static WAIT: Lua = Lua::new(
+    include_str!("../../../scripts/wait.lua"),
+    |_| &[FENCE, LINE, MARK],
+    |command, entry, sharded| {
+        set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(Letter(entry.kind));
+        command.arg(sharded.then_some(SHARDED));
+    },
+);
 /// The token to raise to is what the entry asks to be above.
-pub(super) static RAISE: Lua = Lua::new(include_str!("../../../scripts/raise.lua"), &[FENCE], |command, entry, _| {
-    command.arg(entry.fencing.map_or(0, |fencing| fencing.above));
-});
-pub(super) static RENEW: Lua = Lua::new(include_str!("../../../scripts/renew.lua"), &[], |command, entry, _| {
-    command.arg(millis(entry.ttl));
-});
-pub(super) static FREE: Lua = Lua::new(include_str!("../../../scripts/free.lua"), &[], |_, _, _| {});
-pub(super) static RELEASE: Lua =
-    Lua::new(include_str!("../../../scripts/release.lua"), &[LINE], |command, entry, sharded| {
-        if sharded {
-            command.arg(entry.waiter.unwrap_or_default()).arg(SHARDED)
-        } else {
-            command.arg(entry.waiter)
-        };
-    });
+pub(super) static RAISE: Lua = Lua::new(
+    include_str!("../../../scripts/raise.lua"),
+    |_| &[FENCE],
+    |command, entry, _| {
+        command.arg(entry.fencing.map_or(0, |fencing| fencing.above));
+    },
+);
+static RENEW: Lua = Lua::new(
+    include_str!("../../../scripts/renew.lua"),
+    |_| &[],
+    |command, entry, _| {
+        command.arg(millis(entry.ttl));
+    },
+);
+static RENEW_SHARE: Lua = Lua::new(
+    include_str!("../../../scripts/renew_share.lua"),
+    |_| &[],
+    |command, entry, _| {
+        command.arg(millis(entry.ttl)).arg(Letter(entry.kind));
+    },
+);
+pub(super) static FREE: Lua = Lua::new(
+    include_str!("../../../scripts/free.lua"),
+    |_| &[],
+    |command, entry, _| {
+        command.arg(entry.kind.is_shared().then_some(Letter(entry.kind)));
+    },
+);
+pub(super) static RELEASE: Lua = Lua::new(
+    include_str!("../../../scripts/release.lua"),
+    |_| &[LINE, MARK],
+    |command, entry, sharded| {
+        if !sharded && !entry.marked && !entry.kind.is_shared() {
+            command.arg(entry.waiter);
+            return;
+        }
+        command.arg(entry.waiter.unwrap_or_default()).arg(Letter(entry.kind)).arg(u8::from(entry.marked));
+        command.arg(sharded.then_some(SHARDED));
+    },
+);
+
+/// What extends a lock, or a share of it.
+pub(super) fn renewal(entry: &Entry<'_>) -> &'static Lua {
+    if entry.kind.is_shared() { &RENEW_SHARE } else { &RENEW }
+}
 
 /// What the scripts have in common. A line `-- include <name>` stands for it.
-const PARTS: [(&str, &str); 2] = [
+const PARTS: [(&str, &str); 3] = [
     ("-- include fence\n", include_str!("../../../scripts/parts/fence.lua")),
+    ("-- include shares\n", include_str!("../../../scripts/parts/shares.lua")),
     ("-- include line\n", include_str!("../../../scripts/parts/line.lua")),
 ];
 
 const FENCE: &str = ":fence";
 const LINE: &str = ":line";
+const MARK: &str = ":next";
 const SHARDED: &str = "sharded";
 
 /// The text of a script.
@@ -80,11 +126,31 @@ fn set<'a>(command: &'a mut Cmd, entry: &Entry<'_>) -> &'a mut Cmd {
     command.arg(millis(entry.ttl)).arg(count).arg(above)
 }
 
+/// For how long to hold others back, if not this but a later attempt may succeed.
+fn stay(entry: &Entry<'_>) -> u64 {
+    entry.returning.map_or(0, |returning| millis(returning.min(entry.ttl)))
+}
+
+/// A kind as the scripts know it.
+struct Letter(Kind);
+
+impl ToRedisArgs for Letter {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        match self.0 {
+            Kind::Exclusive => out.write_arg(b""),
+            Kind::Read => out.write_arg(b"r"),
+            Kind::Permits(permits) => out.write_arg_fmt(format_args!("p{permits}")),
+        }
+    }
+}
+
+impl ToSingleRedisArg for Letter {}
+
 /// A script on one lock. All take the lock's name, then those of helper keys, then our value.
 pub(super) struct Lua {
     pub(super) source: Source,
     /// What the names of the helper keys end with.
-    helpers: &'static [&'static str],
+    helpers: fn(&Entry<'_>) -> &'static [&'static str],
     /// Adds what follows the value, in a cluster or not.
     arguments: fn(&mut Cmd, &Entry<'_>, bool),
 }
@@ -92,7 +158,7 @@ pub(super) struct Lua {
 impl Lua {
     const fn new(
         text: &'static str,
-        helpers: &'static [&'static str],
+        helpers: fn(&Entry<'_>) -> &'static [&'static str],
         arguments: fn(&mut Cmd, &Entry<'_>, bool),
     ) -> Lua {
         Lua { source: Source::new(text), helpers, arguments }
@@ -109,11 +175,12 @@ impl Lua {
     }
 
     fn command(&self, kind: &str, script: &str, name: &str, entry: &Entry<'_>, sharded: bool) -> Cmd {
-        let keys = 1 + self.helpers.len();
+        let helpers = (self.helpers)(entry);
+        let keys = 1 + helpers.len();
         let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + 100;
         let mut command = Cmd::with_capacity(keys + 9, size);
         command.arg(kind).arg(script).arg(keys).arg(name);
-        for helper in self.helpers {
+        for helper in helpers {
             command.arg(Helper(name, helper));
         }
         command.arg(entry.value);
@@ -147,13 +214,20 @@ impl ToSingleRedisArg for Helper<'_> {}
 fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<'_>]) -> Cmd {
     let mut command = redis::cmd(kind);
     // Where a slot of a cluster is on its way, each key more may be on another node than the rest.
-    let fences = if entries.iter().any(|entry| entry.fencing.is_some()) { names } else { &[] };
-    command.arg(script).arg(names.len() + fences.len()).arg(names);
-    for name in fences {
-        command.arg(Helper(name, FENCE));
+    let helpers = [
+        (FENCE, entries.iter().any(|entry| entry.fencing.is_some())),
+        (MARK, entries.iter().any(|entry| entry.marked || entry.kind.is_shared())),
+        (LINE, entries.iter().any(|entry| entry.kind.is_shared())),
+    ];
+    let helpers = || helpers.iter().filter_map(|(helper, needed)| needed.then_some(*helper));
+    command.arg(script).arg(names.len() * (1 + helpers().count())).arg(names);
+    for helper in helpers() {
+        for name in names {
+            command.arg(Helper(name, helper));
+        }
     }
     if let Some(first) = entries.first() {
-        set(&mut command, first);
+        set(&mut command, first).arg(Letter(first.kind)).arg(stay(first));
     }
     for entry in entries {
         command.arg(entry.value);
@@ -163,12 +237,13 @@ fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<
 
 #[cfg(test)]
 mod tests {
-    use super::{ACQUIRE, ACQUIRE_ALL, MINT, RELEASE, WAIT};
+    use super::{ACQUIRE, ACQUIRE_ALL, FREE, MINT, RELEASE, RENEW_SHARE, SHARE, WAIT};
     use crate::backend::{CLAIM, PATIENCE};
 
     #[test]
     fn scripts_are_whole() {
-        for source in [&ACQUIRE.source, &ACQUIRE_ALL, &MINT, &WAIT.source, &RELEASE.source] {
+        let scripts = [&ACQUIRE, &SHARE, &WAIT, &RELEASE, &RENEW_SHARE, &FREE].map(|script| &script.source);
+        for source in scripts.into_iter().chain([&ACQUIRE_ALL, &MINT]) {
             assert!(!source.whole().0.contains("-- include"), "{}", source.whole().0);
         }
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Cmd;
 
 use crate::backend::BackendError;
+use crate::backend::redis::scripts::Lua;
 
 /// The callers whose grants are to be confirmed over one connection.
 #[derive(Default)]
@@ -17,9 +18,12 @@ pub(in crate::backend::redis) struct Round {
     waiting: Mutex<Vec<Arc<Asker>>>,
 }
 
+/// What renews a lock, and by which script.
+pub(super) type Renewal = (&'static Lua, Cmd);
+
 /// One caller.
 pub(super) struct Asker {
-    pub(super) renewals: Vec<Cmd>,
+    pub(super) renewals: Vec<Renewal>,
     answer: Mutex<Option<Answer>>,
 }
 
@@ -32,7 +36,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Round {
-    pub(super) fn join(&self, renewals: Vec<Cmd>) -> Place<'_> {
+    pub(super) fn join(&self, renewals: Vec<Renewal>) -> Place<'_> {
         let asker = Arc::new(Asker { renewals, answer: Mutex::default() });
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(asker.clone());
         Place { round: self, asker }

@@ -1,10 +1,8 @@
 use distlock::{LockError, distributed_lock};
 
-#[distributed_lock(key = "order:<id>", mode = read)]
+#[distributed_lock(key = "order:<id>", permits = 10_001)]
 async fn pay(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }
 
-fn main() {
-    let _ = pay(1);
-}
+fn main() {}

@@ -1,0 +1,8 @@
+use distlock::{LockError, distributed_lock};
+
+#[distributed_lock(key = "order:<id>", mode)]
+async fn pay(id: u64) -> Result<u64, LockError> {
+    Ok(id)
+}
+
+fn main() {}
