@@ -151,20 +151,25 @@ async fn stand_in_line(server: &Server, key: &str, many: u64) {
 
 /// Waits until the server has nothing any more.
 async fn nothing_is_left(server: &Server) {
-    let keys = || async {
+    left_are(server, &[]).await;
+}
+
+/// Waits until the server has nothing any more but this lock.
+async fn nothing_but(server: &Server, key: &str) {
+    left_are(server, &[redis_key(key)]).await;
+}
+
+async fn left_are(server: &Server, expected: &[String]) {
+    let begin = std::time::Instant::now();
+    loop {
         let mut left = server.keys().await;
         // What is documented: a lock's last fencing token is kept for a day.
         left.retain(|key| !key.ends_with(":fence"));
-        left
-    };
-    // Much less than after what time the places of dead waiters are forgotten, and much more than freeing takes.
-    let begin = std::time::Instant::now();
-    loop {
-        let left = keys().await;
-        if left.is_empty() {
+        if left == expected {
             return;
         }
-        assert!(begin.elapsed() < distlock::backend::FORGET / 2, "left behind: {left:?}");
+        // Much less than after what time the places of dead waiters are forgotten, and much more than freeing takes.
+        assert!(begin.elapsed() < distlock::backend::FORGET / 2, "left are {left:?}, and not {expected:?}");
         // The pause between two looks.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use distlock::{Backoff, LockManager};
 
-use super::{Kind, LONG, mark_of, nothing_is_left, owned, shares};
-use crate::calls::{FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
+use super::{Kind, LONG, mark_of, nothing_but, nothing_is_left, owned, shares};
+use crate::calls::{FOR_EVER, Failure, brisk, connect, warm_up};
 use crate::ending::{dropped_after, dropped_at_any_point};
-use crate::harness::eventually::eventually;
 use crate::harness::proxy::{Proxy, Way};
 use crate::harness::server::Server;
 
@@ -105,8 +104,7 @@ async fn a_writer_that_is_dropped_at_any_point_while_others_read_holds_nobody_ba
         let request = if step % 2 == 0 { request.wait(LONG) } else { request.retry(u32::MAX).backoff(slow) };
         dropped_after(Duration::from_micros(100) * step, request.acquire()).await;
         if step % 10 < 2 {
-            let is_alone = || async { server.keys().await == [redis_key("k")] };
-            eventually("the mark and the place in the line to be gone", is_alone).await;
+            nothing_but(&server, "k").await;
             Kind::Read.lock(&reader, "k").acquire().await.unwrap().release().await.unwrap();
         }
     }

@@ -242,7 +242,7 @@ async fn the_mark_of_a_writer_that_gives_up_is_taken_back_when_the_link_is_back(
     let (reader, writer) = (owned(&server, "reader").await, connect(&link.url()).await);
     let guard = Kind::Read.lock(&reader, "k").ttl(FOR_EVER).acquire().await.unwrap();
     warm_up(&writer).await;
-    let slow = distlock::Backoff::new(FOR_EVER, FOR_EVER).unwrap();
+    let slow = distlock::Backoff::new(Duration::from_millis(1), FOR_EVER).unwrap();
     let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER).retry(u32::MAX).backoff(slow);
     let call = tokio::spawn(request.acquire());
     eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;

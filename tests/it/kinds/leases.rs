@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use distlock::backend::{self, Entry, Released};
 use distlock::{LockError, LostReason, OnLost};
-use redis::cmd;
 
 use super::{Kind, LONG, has_shares, is_refused, nothing_is_left, owned, shares, time};
 use crate::calls::{Body, Call, FOR_EVER, Failure, connect, redis_key};
@@ -62,7 +62,13 @@ async fn a_share_that_is_taken_away_stops_its_own_body_alone() {
         let call = Call::under(kind.lock(&manager, "k").ttl(TTL)).await;
         let now = shares(&server, "k").await;
         let ours = now.iter().find(|share| share.member != before[0].member).unwrap();
-        server.query::<()>(cmd("ZREM").arg(redis_key("k")).arg(&ours.member)).await.unwrap();
+        let (_, value) = ours.member.split_once(':').unwrap();
+        let share = match kind {
+            Kind::Permits(permits) => backend::Kind::Permits(permits),
+            _ => backend::Kind::Read,
+        };
+        let entry = Entry::new("k", value, TTL, LONG).with_kind(share);
+        assert_eq!(manager.backend().release(entry).await.unwrap(), Released::Freed);
         assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Gone);
         assert!(other.body.is_running());
         has_shares(&server, "k", 1).await;

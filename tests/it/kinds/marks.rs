@@ -8,14 +8,14 @@ use distlock::{Backoff, LockManager, LockRequest};
 use tokio::task::JoinHandle;
 
 use super::{Kind, LONG, has_shares, holder, is_refused, line_of, mark_of, members, nothing_is_left, owned};
-use crate::calls::{FOR_EVER, Failure, brisk, connect};
+use crate::calls::{FOR_EVER, Failure, asked, brisk, connect};
 use crate::harness::eventually::{eventually, soon, within};
 use crate::harness::process::Child;
 use crate::harness::server::Server;
 
-/// Pauses between tries that no test lives to see the end of.
+/// Pauses between tries that soon are longer than a test: a mark for the longest of them is gone only if it is taken back.
 fn slow() -> Backoff {
-    Backoff::new(FOR_EVER, FOR_EVER).unwrap()
+    Backoff::new(Duration::from_millis(1), FOR_EVER).unwrap()
 }
 
 /// Many who hold a lock together, so that it is never free, as long as this lives.
@@ -138,6 +138,24 @@ async fn with_a_mark(server: &Server) -> (distlock::LockGuard, JoinHandle<()>) {
     let writer = tokio::spawn(async move { drop(request.acquire().await) });
     eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;
     (reader, writer)
+}
+
+/// The first pause is the longest here, so that there is none after it.
+#[tokio::test]
+async fn a_writer_holds_newcomers_back_from_its_first_refusal_on() {
+    let server = Server::start().await;
+    let (manager, writer) = (owned(&server, "reader").await, owned(&server, "writer").await);
+    let reader = Kind::Read.lock(&manager, "k").ttl(FOR_EVER).acquire().await.unwrap();
+    let monitor = server.monitor().await;
+    let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER).retry(1);
+    let call = tokio::spawn(request.backoff(Backoff::new(FOR_EVER, FOR_EVER).unwrap()).acquire());
+    eventually("its refusal", || async { !asked(&monitor, "k").await.is_empty() }).await;
+    eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;
+    assert_eq!(is_refused(Kind::Read.lock(&manager, "k")).await, "writer, which waits for it");
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    reader.release().await.unwrap();
+    nothing_is_left(&server).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::{LockError, LockManager};
 
-use super::{Kind, LONG, is_refused, members, nothing_is_left, owned, stand_in_line};
+use super::{Kind, LONG, is_refused, members, nothing_but, nothing_is_left, owned, stand_in_line};
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::server::Server;
@@ -48,7 +48,7 @@ async fn a_group_of_writers_needs_all_of_them_without_readers() {
     let outcome = all().retry(2).backoff(brisk()).acquire().await;
     let Err(LockError::Busy { key, holder, attempts, .. }) = outcome else { panic!("{outcome:?}") };
     assert_eq!((key.as_str(), holder.as_str(), attempts), ("b", "one", 3));
-    eventually("nothing but the reader", || async { server.keys().await == [redis_key("b")] }).await;
+    nothing_but(&server, "b").await;
     for waits in [false, true] {
         let request = if waits { all().wait(LONG) } else { all().retry(u32::MAX).backoff(brisk()) };
         let call = tokio::spawn(request.fencing_token(true).acquire());
@@ -65,7 +65,7 @@ async fn a_group_of_writers_needs_all_of_them_without_readers() {
         eventually("it to hold newcomers back", held_back).await;
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
-        eventually("nothing but the reader", || async { server.keys().await == [redis_key("b")] }).await;
+        nothing_but(&server, "b").await;
     }
     reader.release().await.unwrap();
     let guard = all().fencing_token(true).acquire().await.unwrap();
@@ -85,7 +85,7 @@ async fn losing_one_share_stops_the_body_and_frees_the_rest() {
         let outcome = call.ended().await;
         let Err(Failure::Lock(LockError::Lost { key, .. })) = outcome else { panic!("{outcome:?}") };
         assert_eq!(key, "b");
-        eventually("the rest to be freed", || async { server.keys().await == [redis_key("c")] }).await;
+        nothing_but(&server, "c").await;
         assert_eq!(members(&server, "c").await.len(), 1);
         kept.release().await.unwrap();
         assert_eq!(server.keys().await, [""; 0]);

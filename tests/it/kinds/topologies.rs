@@ -105,7 +105,8 @@ async fn a_share_in_a_cluster_is_freed_while_its_slot_is_on_its_way() {
             if moved {
                 cluster.move_keys(slot, from, to).await;
             }
-            call.finished().await.unwrap();
+            let outcome = call.finished().await;
+            assert!(outcome.is_ok(), "{kind:?}, moved: {moved}: {outcome:?}");
             cluster.end_move(slot, from, to).await;
             eventually("the share to be freed", || async { cluster.dbsize().await == 0 }).await;
             cluster.move_slot(slot, to, from).await;
