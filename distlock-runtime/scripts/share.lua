@@ -12,22 +12,38 @@
 -- Returns  {1, ''} if we have it now, else {0, who is in the way, for how many milliseconds yet or -1 for something that is no
 --          lock, 1 if those are shares of another kind}
 
--- include shares
--- include line
-
 local lock, line, mark = KEYS[1], KEYS[2], KEYS[3]
 local value, ttl, kind, stay = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+
+-- include shares
+
 local now = milliseconds()
-if not is_held_by(lock, kind, value, now) then
-  local who, remaining, held = obstacle(lock, mark, kind, now)
-  if who then
-    return {0, who, remaining, leave_mark(mark, kind, value, stay, held)}
+local stand = redis.call('EXISTS', lock, line, mark)
+if stand == 0 then
+  -- Without the right to this it would never expire, so that is found out first.
+  redis.call('PEXPIRE', lock, ttl)
+  local permits = string.match(kind, '^p(%d+)$')
+  if permits then
+    redis.call('ZADD', lock, now + ttl, kind .. ':' .. value, COUNTS + 1, '#' .. permits)
+  else
+    redis.call('ZADD', lock, now + ttl, kind .. ':' .. value)
   end
-  local head = redis.call('PTTL', line) ~= -2 and first_waiting(line, lock, now)
+  redis.call('PEXPIRE', lock, ttl)
+  return {1, ''}
+end
+
+-- include line
+
+local who, remaining, held = obstacle(lock, mark, kind, now)
+if not who and redis.call('PTTL', line) ~= -2 then
+  local head = first_waiting(line, lock, now)
   if head then
     local _, waiting = kind_and_value(head)
-    return {0, waiting .. ', which waits for it', PATIENCE, 0}
+    who, remaining, held = waiting .. ', which waits for it', PATIENCE, ''
   end
+end
+if who and not is_held_by(lock, kind, value, now) then
+  return {0, who, remaining, leave_mark(mark, kind, value, stay, held)}
 end
 join(lock, kind, value, ttl, now)
 drop_mark(mark, kind, value)

@@ -16,15 +16,15 @@ end
 -- The answer to a question about a name, or nothing if it has a value of another type.
 local function ask(command, name, ...)
   local answer = redis.pcall(command, name, ...)
-  if type(answer) ~= 'table' then
+  if type(answer) ~= 'table' or not answer.err then
     return answer
   end
   if not string.find(answer.err, 'WRONGTYPE') then
     -- Once more, for an error that tells where it comes from.
     if command == 'GET' then
       redis.call('GET', name)
-    elseif command == 'ZCARD' then
-      redis.call('ZCARD', name)
+    elseif command == 'ZRANGE' then
+      redis.call('ZRANGE', name, ...)
     end
     redis.call('ZSCORE', name, ...)
   end
@@ -47,22 +47,38 @@ local function count(lock, kind, by)
   end
 end
 
--- Removes the shares that have expired. Says whether all that there was to remove are shares.
 local function purge(lock, now)
+  local ghosts = redis.call('ZRANGEBYSCORE', lock, '-inf', now, 'LIMIT', 0, 512)
+  redis.call('ZREM', lock, unpack(ghosts))
+  for _, ghost in ipairs(ghosts) do
+    count(lock, string.match(ghost, '^[^:]*'), -1)
+  end
+end
+
+-- The share that expires first, and when. Those that have expired are removed. Nothing if there is none, and false if what
+-- stands there is no set of shares.
+local function first_share(lock, now)
   while true do
-    local ghosts = redis.call('ZRANGEBYSCORE', lock, '-inf', now, 'LIMIT', 0, 512)
-    for _, ghost in ipairs(ghosts) do
-      if not string.find(ghost, '^[rp]%d*:') then
+    local first = ask('ZRANGE', lock, 0, 0, 'WITHSCORES')
+    if first == nil then
+      return false
+    end
+    local share, expires = first[1], tonumber(first[2])
+    if share == nil then
+      return nil
+    end
+    if not string.find(share, '^[rp]%d*:%x%x%x%x%x%x%x%x%-') then
+      if not string.find(share, '^#%d+$') or expires < COUNTS then
         return false
       end
+      -- A counter without anything to count.
+      redis.call('DEL', lock)
+      return nil
     end
-    if #ghosts == 0 then
-      return true
+    if expires > now then
+      return share, expires
     end
-    redis.call('ZREM', lock, unpack(ghosts))
-    for _, ghost in ipairs(ghosts) do
-      count(lock, string.match(ghost, '^[^:]*'), -1)
-    end
+    purge(lock, now)
   end
 end
 
@@ -74,36 +90,25 @@ local function name_of(share, others)
   return text
 end
 
--- What keeps one more of a kind from joining those who have shares of the lock.
-local function obstacle_of_shares(lock, kind, now)
-  if redis.call('PTTL', lock) == -1 or not purge(lock, now) then
-    return '', -1, ''
-  end
-  local counters = redis.call('ZRANGEBYSCORE', lock, COUNTS, '+inf')
-  local holders = redis.call('ZCARD', lock) - #counters
-  if holders == 0 then
-    redis.call('DEL', lock)
+-- What keeps one more of a kind from joining those who have shares, of which one is the first to expire.
+local function obstacle_of_shares(lock, kind, now, first, expires)
+  if kind == 'r' and string.sub(first, 1, 1) == 'r' then
     return nil
   end
-  local held, least = 'r', nil
-  for _, counter in ipairs(counters) do
-    local permits = tonumber(string.match(counter, '^#(%d+)$'))
-    least = math.min(permits or 0, least or math.huge)
+  local held, least, counters = 'r', nil, {}
+  if string.sub(first, 1, 1) == 'p' then
+    counters, least = redis.call('ZRANGEBYSCORE', lock, COUNTS, '+inf'), math.huge
+    for _, counter in ipairs(counters) do
+      least = math.min(least, tonumber(string.sub(counter, 2)) or 0)
+    end
     held = 'p' .. least
   end
-  local first = redis.call('ZRANGE', lock, 0, 0, 'WITHSCORES')
-  if string.sub(first[1], 1, 1) ~= string.sub(held, 1, 1) then
-    return '', -1, ''
-  end
-  local wanted = tonumber(string.match(kind, '^p(%d+)$'))
+  local holders, wanted = redis.call('ZCARD', lock) - #counters, tonumber(string.match(kind, '^p(%d+)$'))
   if least and wanted then
     if holders < math.min(least, wanted) then
       return nil
     end
-    return name_of(first[1], holders - 1), tonumber(first[2]) - now, held
-  end
-  if kind == held then
-    return nil
+    return name_of(first, holders - 1), expires - now, held
   end
   local at = -1 - #counters
   local last = redis.call('ZRANGE', lock, at, at, 'WITHSCORES')
@@ -114,27 +119,29 @@ end
 -- the shares that are held, if that is it. What has -1 milliseconds is no lock of ours. Who takes the whole lock need not mind
 -- a mark.
 local function obstacle(lock, mark, kind, now)
-  local whole = nil
+  local whole, first, expires = nil, nil, nil
   if kind == '' then
     whole = ask('GET', lock)
   end
-  local shares = whole == nil and ask('ZCARD', lock)
-  if shares == nil then
-    whole = ask('GET', lock)
-    if whole == nil then
-      return '', -1, ''
+  if whole == nil then
+    first, expires = first_share(lock, now)
+    if first == false then
+      whole = ask('GET', lock)
+      if not whole then
+        return '', -1, ''
+      end
     end
   end
   if whole then
     return whole, redis.call('PTTL', lock), ''
   end
-  if shares and shares > 0 then
-    local who, remaining, held = obstacle_of_shares(lock, kind, now)
+  if first then
+    local who, remaining, held = obstacle_of_shares(lock, kind, now, first, expires)
     if who then
       return who, remaining, held
     end
   end
-  local wish = kind ~= '' and redis.call('GET', mark)
+  local wish = kind ~= '' and mark and redis.call('GET', mark)
   if wish and string.match(wish, '^([^:]*):') ~= kind then
     return name_of(wish, 0) .. ', which waits for it', math.max(redis.call('PTTL', mark), 0), ''
   end
@@ -212,11 +219,13 @@ local function part(lock, kind, value, now)
     return 0
   end
   redis.call('ZREM', lock, share)
-  count(lock, kind, -1)
-  purge(lock, now)
-  local at = -1 - #redis.call('ZRANGEBYSCORE', lock, COUNTS, '+inf')
-  local last = redis.call('ZRANGE', lock, at, at, 'WITHSCORES')
-  if last[2] then
+  local counters = 0
+  if kind ~= 'r' then
+    count(lock, kind, -1)
+    counters = #redis.call('ZRANGEBYSCORE', lock, COUNTS, '+inf')
+  end
+  local last = redis.call('ZRANGE', lock, -1 - counters, -1 - counters, 'WITHSCORES')
+  if last[2] and tonumber(last[2]) < tonumber(expires) then
     redis.call('PEXPIRE', lock, tonumber(last[2]) - now)
   end
   return tonumber(expires) > now and 1 or 0
