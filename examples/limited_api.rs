@@ -17,7 +17,10 @@ static MOST: AtomicU64 = AtomicU64::new(0);
 async fn geocode(address: u64, asked: Instant) -> Result<(), LockError> {
     let calls = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     MOST.fetch_max(calls, Ordering::SeqCst);
-    println!("address {address:>2}: call {calls} at this time, after waiting for {:>4} ms", asked.elapsed().as_millis());
+    println!(
+        "address {address:>2}: call {calls} at this time, after waiting for {:>4} ms",
+        asked.elapsed().as_millis()
+    );
 
     // The call itself.
     tokio::time::sleep(Duration::from_millis(100)).await;

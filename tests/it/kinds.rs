@@ -2,7 +2,9 @@
 //!
 //! Here is how these tests ask for such locks, and what they look for on the server.
 
+mod annotated;
 mod crowds;
+mod dead;
 mod dropped;
 mod faults;
 mod foreign;
@@ -10,12 +12,16 @@ mod leases;
 mod line;
 mod logs;
 mod marks;
+mod memory;
 mod nesting;
 mod permits;
 mod processes;
 mod readers;
+mod replicas;
+mod rights;
 mod several;
 mod topologies;
+mod walks;
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use distlock::{LockError, LostReason};
 
-use super::{Kind, LONG, has_shares, is_refused, mark_of, members, nothing_is_left, owned, shares};
+use super::{Kind, LONG, has_shares, is_refused, mark_of, members, nothing_but, nothing_is_left, owned, shares};
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
@@ -255,4 +255,61 @@ async fn the_mark_of_a_writer_that_gives_up_is_taken_back_when_the_link_is_back(
     Kind::Read.lock(&reader, "k").acquire().await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
     nothing_is_left(&server).await;
+}
+
+/// A request that leaves a mark, and comes when its writer is gone.
+#[tokio::test]
+async fn a_mark_that_comes_late_is_taken_back() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let (reader, writer) = (owned(&server, "reader").await, connect(&link.url()).await);
+    let guard = Kind::Read.lock(&reader, "k").ttl(FOR_EVER).acquire().await.unwrap();
+    let slow = distlock::Backoff::new(Duration::from_millis(1), FOR_EVER).unwrap();
+    for tripped in 1..=5 {
+        warm_up(&writer).await;
+        let monitor = server.monitor().await;
+        // Later ones follow ever later.
+        link.arm(&mark_of("k"), tripped, Trip::Late(Duration::from_millis(700)));
+        let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER).retry(u32::MAX).backoff(slow);
+        let call = tokio::spawn(request.acquire());
+        link.tripped(tripped).await;
+        let before = monitor.count(&[&mark_of("k")]).await;
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        eventually("the late request", || async { monitor.count(&[&mark_of("k")]).await > before }).await;
+        nothing_but(&server, "k").await;
+        Kind::Read.lock(&reader, "k").acquire().await.unwrap().release().await.unwrap();
+    }
+    guard.release().await.unwrap();
+    nothing_is_left(&server).await;
+}
+
+/// Out of memory, nothing is half done: no share without an expiry, no place in the line.
+#[tokio::test]
+async fn a_server_out_of_memory_refuses_shares_and_frees_those_there_are() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    for kind in [Kind::Read, Kind::Permits(3)] {
+        let kept = kind.lock(&manager, "k").ttl(FOR_EVER).acquire().await.unwrap();
+        let other = kind.lock(&manager, "k").ttl(FOR_EVER).acquire().await.unwrap();
+        server.config("maxmemory", "1").await;
+        for waits in [false, true] {
+            let request = kind.lock(&manager, "free").ttl(FOR_EVER);
+            let request = if waits { request.wait(Duration::from_millis(300)) } else { request };
+            let error = request.acquire().await.unwrap_err();
+            assert!(error.to_string().contains("OOM"), "{kind:?}, waits: {waits}: {error}");
+        }
+        // One more beside others may be refused or not.
+        if let Ok(more) = kind.lock(&manager, "k").ttl(FOR_EVER).acquire().await {
+            assert_eq!(shares(&server, "k").await.len(), 3);
+            more.release().await.unwrap();
+        }
+        assert!(!server.exists(&redis_key("free")).await);
+        assert_eq!(shares(&server, "k").await.len(), 2);
+        other.release().await.unwrap();
+        assert_eq!(shares(&server, "k").await.len(), 1);
+        kept.release().await.unwrap();
+        assert_eq!(server.keys().await, [""; 0]);
+        server.config("maxmemory", "0").await;
+    }
 }
