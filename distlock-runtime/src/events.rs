@@ -1,5 +1,6 @@
 //! What the log gets to know, in one place, so that fields have the same names everywhere: `key`, `token`, `ttl`,
-//! `attempt`, `result`. The ordinary is told at debug, what has mended itself at info, what is refused or late at warn, a loss at error.
+//! `attempt`, `result`, and for a share `kind` and `permits`. The ordinary is told at debug, what has mended itself at info, what is
+//! refused or late at warn, a loss at error.
 
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ macro_rules! event {
             key = $hold.key.as_str(),
             token = $hold.token(),
             ttl = ?$hold.terms.ttl,
+            kind = $hold.terms.kind.name(),
+            permits = $hold.terms.kind.permits(),
             attempt = $hold.attempt(),
             result = $result,
             $($fields)*

@@ -53,16 +53,15 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
                 return held(call, &hold, Strays::default(), seat, turns);
             }
         }
-        // One that does not suit goes back to the server, and whoever is the first there gets it.
-        Some(Competitor::Holding(_)) | None => {}
-        // A place in the line is that of a kind.
+        // Each place in the line has its kind.
         Some(Competitor::Waiting(left)) if left.kind() == Some(hold.terms.kind) => {
             if let Some(earlier) = left.take() {
                 hold.inherit(&earlier);
                 queued = true;
             }
         }
-        Some(Competitor::Waiting(_)) => {}
+        // One that does not suit goes back to the server, and whoever is the first there gets it.
+        Some(_) | None => {}
     }
     compete(call, hold, (line, seat, queued), started, until).await
 }

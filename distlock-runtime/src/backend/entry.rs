@@ -49,6 +49,19 @@ impl Kind {
     pub fn is_shared(self) -> bool {
         self != Kind::Exclusive
     }
+
+    /// What the log calls it; nothing for the ordinary.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Kind::Exclusive => None,
+            Kind::Read => Some("read"),
+            Kind::Permits(_) => Some("permit"),
+        }
+    }
+
+    pub(crate) fn permits(self) -> Option<u32> {
+        if let Kind::Permits(permits) = self { Some(permits) } else { None }
+    }
 }
 
 /// What fencing tokens are to be minted.

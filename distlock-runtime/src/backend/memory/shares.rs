@@ -76,11 +76,11 @@ impl Shares {
     /// What keeps one more of a kind from joining. What has expired is forgotten by now.
     pub(super) fn obstacle(&self, kind: Kind, now: Time) -> Option<Obstacle> {
         let (first, last) = (self.by_expiry.first()?, self.by_expiry.last()?);
-        let least = self.asked.keys().next().copied();
-        let held = least.map_or(Kind::Read, Kind::Permits);
-        let (expires, value) = match (kind, least) {
-            (Kind::Permits(wanted), Some(least)) => {
-                let most = usize::try_from(least.min(wanted)).unwrap_or(usize::MAX);
+        let fewest = self.asked.keys().next().copied();
+        let held = fewest.map_or(Kind::Read, Kind::Permits);
+        let (expires, value) = match (kind, fewest) {
+            (Kind::Permits(wanted), Some(fewest)) => {
+                let most = usize::try_from(fewest.min(wanted)).unwrap_or(usize::MAX);
                 if self.by_value.len() < most {
                     return None;
                 }

@@ -110,7 +110,7 @@ impl Live {
         let answers = answers.map_err(|error| self.explain(error).nothing_done())?;
         if answers.first().is_some_and(|value| value.as_ref().is_err_and(is_wrong_type)) {
             // Others may have shares of it, and these may have expired.
-            return self.acquire_by_script(entry.since(begin)).await;
+            return self.acquire_by_script(Entry { marked: true, ..entry.since(begin) }).await;
         }
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         match answers.map_err(|error| self.explain(error).nothing_done())?.as_slice() {
@@ -161,7 +161,9 @@ impl Live {
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(1), fence] => Ok(AcquiredAll::Granted(self.fencing_token(fence, first)?)),
                 [Value::Int(0), Value::Int(index), value, pttl, Value::Int(by_shares)] => {
-                    entries.iter().for_each(|entry| entry.note_mark(*by_shares == 1));
+                    for entry in entries {
+                        entry.note_mark(*by_shares == 1);
+                    }
                     let (index, value) = (usize::try_from(*index).unwrap_or_default(), self.text(value)?);
                     Ok(match self.remaining(&value, pttl) {
                         Ok(remaining) => AcquiredAll::Held { index, value, remaining },
