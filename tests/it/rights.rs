@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock::{LockError, LockManager, LostReason};
+use distlock::{LockError, LockManager, LostReason, Mode};
 use redis::cmd;
 use tracing::Level;
 
@@ -173,6 +173,9 @@ async fn needing(right: &str, server: &Server, manager: &LockManager) -> LockErr
         }
         "+del" | "+eval" | "+evalsha" => release().await,
         "+time" => lock().fencing_token(true).acquire().await.unwrap_err(),
+        // Those of locks that several may hold.
+        "+zincrby" => lock().permits(2).acquire().await.unwrap_err(),
+        "+exists" => lock().mode(Mode::Read).acquire().await.unwrap_err(),
         "+zrem" | "+zcard" => lock().wait(LONG).acquire().await.unwrap_err(),
         "+pexpire" | "+zadd" | "+zscore" | "+zrange" | "+zrangebyscore" => {
             held().await;

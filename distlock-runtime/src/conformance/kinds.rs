@@ -23,6 +23,7 @@ pub(super) async fn check(backend: &Arc<dyn Backend>, locks: &LockManager) {
     the_smallest_number_of_permits_counts(&**backend).await;
     shares_are_answered_in_the_order_of_a_batch(&**backend).await;
     who_will_come_back_holds_newcomers_back(&**backend).await;
+    who_gives_up_holds_nobody_back(&**backend).await;
     who_does_not_come_back_holds_nobody_back_for_long(&**backend).await;
     several_shares_are_taken_or_none(&**backend).await;
     if backend.reuses_values() {
@@ -242,11 +243,20 @@ async fn who_will_come_back_holds_newcomers_back(backend: &dyn Backend) {
         assert_eq!(theirs, Acquired::Granted(None), "who comes back has it");
         release(backend, writer).await;
         granted(backend, of(kind, key, ANOTHER)).await;
+        release(backend, of(kind, key, ANOTHER)).await;
+        free(backend, key).await;
+    }
+}
 
-        refused(backend, writer).await;
-        refused(backend, of(kind, key, OURS)).await;
-        release(backend, writer).await;
+async fn who_gives_up_holds_nobody_back(backend: &dyn Backend) {
+    let key = "conformance:kinds:gives-up";
+    for kind in [Kind::Read, Kind::Permits(5)] {
+        let writer = entry(key, THEIRS).returning_within(LONG_TTL);
         granted(backend, of(kind, key, OURS)).await;
+        refused(backend, writer).await;
+        refused(backend, of(kind, key, ANOTHER)).await;
+        release(backend, writer).await;
+        granted(backend, of(kind, key, ANOTHER)).await;
         release(backend, of(kind, key, OURS)).await;
         release(backend, of(kind, key, ANOTHER)).await;
         free(backend, key).await;

@@ -246,7 +246,7 @@ async fn the_mark_of_a_writer_that_dies_ends_with_it() {
         child.event("asks").await;
         let is_held_back = || async {
             match Kind::Read.lock(&manager, "k").acquire().await {
-                Ok(guard) => !guard.release().await.is_ok(),
+                Ok(guard) => guard.release().await.is_err(),
                 Err(error) => error.is_busy(),
             }
         };

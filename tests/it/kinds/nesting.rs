@@ -16,19 +16,23 @@ use crate::harness::server::Server;
 
 /// What comes of a nested call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comes {
-    ToPass,
-    ToUpgradeNotSupported,
-    ToWouldDeadlock,
+enum Outcome {
+    Passes,
+    Upgrade,
+    Deadlock,
 }
 
-fn came_to(outcome: &Result<(), Failure>) -> Comes {
+fn came_to(outcome: &Result<(), Failure>) -> Outcome {
     match outcome {
-        Ok(()) => Comes::ToPass,
-        Err(Failure::Lock(LockError::UpgradeNotSupported { key, .. })) if key == "k" => Comes::ToUpgradeNotSupported,
-        Err(Failure::Lock(LockError::WouldDeadlock { key, .. })) if key == "k" => Comes::ToWouldDeadlock,
+        Ok(()) => Outcome::Passes,
+        Err(Failure::Lock(LockError::UpgradeNotSupported { key, .. })) if key == "k" => Outcome::Upgrade,
+        Err(Failure::Lock(LockError::WouldDeadlock { key, .. })) if key == "k" => Outcome::Deadlock,
         other => panic!("{other:?}"),
     }
+}
+
+fn is_upgrade(outer: Kind, inner: Kind) -> bool {
+    matches!(outer, Kind::Read | Kind::Permits(_)) && matches!(inner, Kind::Plain | Kind::Write)
 }
 
 /// The ways to ask for a lock with all the patience in the world.
@@ -49,17 +53,19 @@ async fn what_is_nested_passes_if_the_outer_lock_is_no_less_and_else_is_refused_
     warm_up(&manager).await;
     let permits = Kind::Permits(2);
     let table = [
-        (Kind::Read, Kind::Read, Comes::ToPass),
-        (Kind::Read, Kind::Write, Comes::ToUpgradeNotSupported),
-        (Kind::Read, Kind::Plain, Comes::ToUpgradeNotSupported),
-        (Kind::Write, Kind::Read, Comes::ToPass),
-        (Kind::Write, Kind::Write, Comes::ToPass),
-        (Kind::Write, permits, Comes::ToPass),
-        (Kind::Plain, Kind::Read, Comes::ToPass),
-        (Kind::Plain, Kind::Write, Comes::ToPass),
-        (permits, permits, Comes::ToPass),
-        (permits, Kind::Write, Comes::ToUpgradeNotSupported),
-        (permits, Kind::Plain, Comes::ToUpgradeNotSupported),
+        (Kind::Read, Kind::Read, Outcome::Passes),
+        (Kind::Read, Kind::Write, Outcome::Upgrade),
+        (Kind::Read, Kind::Plain, Outcome::Upgrade),
+        (Kind::Read, permits, Outcome::Deadlock),
+        (Kind::Write, Kind::Read, Outcome::Passes),
+        (Kind::Write, Kind::Write, Outcome::Passes),
+        (Kind::Write, permits, Outcome::Passes),
+        (Kind::Plain, Kind::Read, Outcome::Passes),
+        (Kind::Plain, Kind::Write, Outcome::Passes),
+        (permits, permits, Outcome::Passes),
+        (permits, Kind::Read, Outcome::Deadlock),
+        (permits, Kind::Write, Outcome::Upgrade),
+        (permits, Kind::Plain, Outcome::Upgrade),
     ];
     for (outer, inner, comes) in table {
         for way in 0..3 {
@@ -72,27 +78,6 @@ async fn what_is_nested_passes_if_the_outer_lock_is_no_less_and_else_is_refused_
                 assert_eq!(asked(&monitor, "k").await, NOTHING, "{inner:?} in {outer:?} asks the server");
                 let after = server.query::<Vec<u8>>(redis::cmd("DUMP").arg(redis_key("k"))).await.ok();
                 assert_eq!(before, after, "{inner:?} in {outer:?} changes what stands on the server");
-                Ok::<_, Failure>(())
-            };
-            soon("the call", outer.lock(&manager, "k").ttl(FOR_EVER).run(body)).await.unwrap();
-            assert_eq!(server.keys().await, NOTHING, "left after {inner:?} in {outer:?}");
-        }
-    }
-}
-
-/// Of kinds that are neither more nor less than each other, the outcome is at once, too, and nothing else is held.
-#[tokio::test]
-async fn a_reader_with_a_permit_and_one_with_a_permit_that_reads_are_answered_at_once() {
-    let server = Server::start().await;
-    let manager = connect(&server.url()).await;
-    let others = [(Kind::Read, Kind::Permits(2)), (Kind::Permits(2), Kind::Read), (Kind::Permits(3), Kind::Permits(2))];
-    for (outer, inner) in others {
-        for way in 0..3 {
-            let (theirs, server) = (manager.clone(), &server);
-            let body = async move {
-                let outcome = patiently(inner.lock(&theirs, "k"), way).run(async { Ok::<_, Failure>(()) }).await;
-                println!("{inner:?} in {outer:?}: {:?}", came_to(&outcome));
-                assert_eq!(members(server, "k").await.len(), 1, "{inner:?} in {outer:?}");
                 Ok::<_, Failure>(())
             };
             soon("the call", outer.lock(&manager, "k").ttl(FOR_EVER).run(body)).await.unwrap();
@@ -132,11 +117,8 @@ async fn without_reentrance_nothing_passes() {
             let theirs = manager.clone();
             let body = async move {
                 let call = inner.lock(&theirs, "k").reentrant(false).wait(FOR_EVER).run(async { Ok::<_, Failure>(()) });
-                let came = came_to(&call.await);
-                assert_ne!(came, Comes::ToPass, "{inner:?} in {outer:?}");
-                if inner == outer || !matches!(outer, Kind::Read | Kind::Permits(_)) {
-                    assert_eq!(came, Comes::ToWouldDeadlock, "{inner:?} in {outer:?}");
-                }
+                let expected = if is_upgrade(outer, inner) { Outcome::Upgrade } else { Outcome::Deadlock };
+                assert_eq!(came_to(&call.await), expected, "{inner:?} in {outer:?}");
                 Ok::<_, Failure>(())
             };
             soon("the call", outer.lock(&manager, "k").ttl(FOR_EVER).run(body)).await.unwrap();
@@ -154,8 +136,8 @@ async fn a_guard_for_what_the_task_holds_in_any_way_is_refused_at_once() {
             let theirs = manager.clone();
             let body = async move {
                 let outcome: Result<LockGuard, LockError> = inner.lock(&theirs, "k").wait(FOR_EVER).acquire().await;
-                let came = came_to(&outcome.map(drop).map_err(Failure::Lock));
-                assert_ne!(came, Comes::ToPass, "{inner:?} in {outer:?}");
+                let expected = if is_upgrade(outer, inner) { Outcome::Upgrade } else { Outcome::Deadlock };
+                assert_eq!(came_to(&outcome.map(drop).map_err(Failure::Lock)), expected, "{inner:?} in {outer:?}");
                 Ok::<_, Failure>(())
             };
             soon("the call", outer.lock(&manager, "k").ttl(FOR_EVER).run(body)).await.unwrap();
@@ -188,7 +170,7 @@ async fn two_readers_that_want_to_write_both_end() {
                 });
                 for task in tasks {
                     let outcome = soon("both", task).await.unwrap();
-                    assert_eq!(came_to(&outcome), Comes::ToUpgradeNotSupported);
+                    assert_eq!(came_to(&outcome), Outcome::Upgrade);
                 }
                 assert_eq!(server.keys().await, NOTHING);
             }
@@ -258,7 +240,7 @@ async fn one_of_several_keys_that_would_be_an_upgrade_refuses_them_all() {
             for keys in [["a", "k"], ["k", "z"]] {
                 let request = patiently(theirs.lock_all(keys).mode(distlock::Mode::Write), way);
                 let outcome = request.run(async { Ok::<_, Failure>(()) }).await;
-                assert_eq!(came_to(&outcome), Comes::ToUpgradeNotSupported);
+                assert_eq!(came_to(&outcome), Outcome::Upgrade);
                 assert_eq!(server.keys().await, [redis_key("k")], "the others are free");
             }
             Ok::<_, Failure>(())
@@ -285,9 +267,9 @@ async fn a_writer_passes_under_a_writer_also_from_within_a_reader_that_passed_un
     let outcome = soon("the call", lock(&manager, Kind::Write).run(writer)).await;
     // Either it knows that the task holds the lock to write, or it says that it does not: but at once.
     match came_to(&outcome) {
-        Comes::ToPass => assert_eq!(depth.load(Ordering::SeqCst), 1),
-        Comes::ToUpgradeNotSupported => assert_eq!(depth.load(Ordering::SeqCst), 0),
-        Comes::ToWouldDeadlock => panic!("{outcome:?}"),
+        Outcome::Passes => assert_eq!(depth.load(Ordering::SeqCst), 1),
+        Outcome::Upgrade => assert_eq!(depth.load(Ordering::SeqCst), 0),
+        Outcome::Deadlock => panic!("{outcome:?}"),
     }
     assert_eq!(server.keys().await, NOTHING);
 }

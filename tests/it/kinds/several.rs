@@ -58,7 +58,7 @@ async fn a_group_of_writers_needs_all_of_them_without_readers() {
         // It holds newcomers back where others are in its way.
         let held_back = || async {
             match Kind::Read.lock(&one, "b").acquire().await {
-                Ok(guard) => !guard.release().await.is_ok(),
+                Ok(guard) => guard.release().await.is_err(),
                 Err(error) => error.is_busy(),
             }
         };
