@@ -69,6 +69,27 @@ async fn several_shares_over_the_slots_of_a_cluster_are_held_or_none() {
     }
 }
 
+/// Each attempt of such a group has values of its own there, and yet it is one that comes back.
+#[tokio::test]
+async fn a_group_of_writers_over_the_slots_of_a_cluster_holds_newcomers_back() {
+    let cluster = Cluster::start(3, 0).await;
+    let (one, other) = (connect(&cluster.url()).await, connect(&cluster.url()).await);
+    let keys = [cluster.key_at(0).await, cluster.key_at(1).await];
+    let reader = Kind::Read.lock(&one, &keys[1]).ttl(FOR_EVER).acquire().await.unwrap();
+    let request = Kind::Write.of(other.lock_all(keys.clone())).ttl(FOR_EVER).retry(u32::MAX);
+    let writers = tokio::spawn(request.acquire());
+    let is_held_back = || async {
+        match Kind::Read.lock(&one, &keys[1]).acquire().await {
+            Ok(guard) => guard.release().await.is_err(),
+            Err(error) => error.is_busy(),
+        }
+    };
+    eventually("newcomers to be held back", is_held_back).await;
+    reader.release().await.unwrap();
+    soon("the writers", writers).await.unwrap().unwrap().release().await.unwrap();
+    eventually("nothing to be left", || async { cluster.dbsize().await == 0 }).await;
+}
+
 #[tokio::test]
 async fn shares_in_a_cluster_go_where_their_slot_goes() {
     let cluster = Cluster::start(3, 0).await;
