@@ -176,8 +176,9 @@ async fn needing(right: &str, server: &Server, manager: &LockManager) -> LockErr
         // Those of locks that several may hold.
         "+zincrby" => {
             // It can't be released, either.
-            let first = lock().permits(2).ttl(Duration::from_secs(2)).watchdog(false).acquire().await.unwrap();
-            let error = lock().permits(2).acquire().await.unwrap_err();
+            let permit = || lock().permits(2).ttl(Duration::from_secs(2)).watchdog(false);
+            let first = permit().acquire().await.unwrap();
+            let error = permit().acquire().await.unwrap_err();
             drop(first);
             is_freed(server, "k").await;
             error

@@ -1,6 +1,6 @@
 //! The rules for the line in which readers, writers and those who ask for permits stand together.
 
-use super::{ANOTHER, OURS, THEIRS, entry, free, granted, of, reader, refused, release, renew};
+use super::{ANOTHER, OURS, THEIRS, TIMEOUT, TTL, entry, free, granted, of, reader, refused, release, renew, short};
 use crate::backend::{Backend, Entry, Kind, Renewed, Turn};
 
 const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
@@ -12,6 +12,7 @@ const FIFTH: &str = "66666666-6666-4666-8666-666666666666/fifth";
 pub(super) async fn check(backend: &dyn Backend) {
     those_who_share_come_together_and_in_their_order(backend).await;
     permits_come_one_after_the_other(backend).await;
+    a_permit_that_expires_is_the_first_ones(backend).await;
 }
 
 async fn wait(backend: &dyn Backend, entry: Entry<'_>) -> Turn {
@@ -75,5 +76,26 @@ async fn permits_come_one_after_the_other(backend: &dyn Backend) {
     comes(backend, fourth).await;
     release(backend, fourth).await;
     release(backend, permit(THEIRS)).await;
+    free(backend, key).await;
+}
+
+async fn a_permit_that_expires_is_the_first_ones(backend: &dyn Backend) {
+    let key = "conformance:kinds:line-expiry";
+    let permit = |value| of(Kind::Permits(1), key, value);
+    let (first, newcomer) = (permit(THEIRS).with_waiter(A), permit(ANOTHER));
+    granted(backend, short(permit(OURS))).await;
+    waits(backend, first).await;
+    let turn = async {
+        loop {
+            // Whoever asks first when the permit is free, it is the first one's, who is alive.
+            refused(backend, newcomer).await;
+            if let Turn::Come { .. } = wait(backend, first).await {
+                return;
+            }
+            tokio::time::sleep(TTL / 10).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, turn).await.expect("the first gets it");
+    release(backend, first).await;
     free(backend, key).await;
 }
