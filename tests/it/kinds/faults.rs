@@ -113,7 +113,7 @@ async fn scripts_that_are_forgotten_all_the_time_keep_nobody_from_a_lock() {
         }
     };
     let work = async {
-        let kept = Kind::Read.lock(&manager, "r").ttl(Duration::from_millis(600)).acquire().await.unwrap();
+        let kept = Kind::Read.lock(&manager, "r").ttl(Duration::from_millis(1_500)).acquire().await.unwrap();
         for step in 0..150 {
             let kind = Kind::ALL[step % 4];
             let request = kind.lock(&manager, "k").ttl(LONG);

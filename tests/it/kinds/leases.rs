@@ -11,8 +11,8 @@ use crate::harness::eventually::{eventually, soon};
 use crate::harness::server::Server;
 
 const SHARED: [Kind; 2] = [Kind::Read, Kind::Permits(3)];
-/// Renewed every 300 ms.
-const TTL: Duration = Duration::from_millis(900);
+/// Renewed every half second and more, which two slow cores get done in time.
+const TTL: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn each_is_renewed_over_many_ttls() {

@@ -15,7 +15,7 @@ async fn a_share_is_told_of_from_its_acquire_to_its_release() {
     let server = Server::start().await;
     let manager = owned(&server, "ours").await;
     for (kind, key) in [(Kind::Read, "kinds:read"), (Kind::Permits(2), "kinds:permits")] {
-        let call = Call::under(kind.lock(&manager, key).ttl(Duration::from_millis(900))).await;
+        let call = Call::under(kind.lock(&manager, key).ttl(Duration::from_millis(1_500))).await;
         let acquired = tells(key, "acquired", Level::DEBUG).await;
         assert_eq!(acquired.fields["attempt"], "1");
         tells(key, "renewed", Level::DEBUG).await;
@@ -51,7 +51,7 @@ async fn a_share_that_is_lost_is_told_of_once_as_an_error() {
     let server = Server::start().await;
     let manager = owned(&server, "ours").await;
     for (kind, key) in [(Kind::Read, "kinds:lost:read"), (Kind::Permits(2), "kinds:lost:permits")] {
-        let call = Call::under(kind.lock(&manager, key).ttl(Duration::from_millis(900))).await;
+        let call = Call::under(kind.lock(&manager, key).ttl(Duration::from_millis(1_500))).await;
         assert!(server.del(&redis_key(key)).await);
         let lost = tells(key, "lost", Level::ERROR).await;
         assert_eq!(lost.fields["reason"], "Gone");

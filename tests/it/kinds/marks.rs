@@ -183,12 +183,12 @@ async fn a_newcomer_is_told_whom_it_gives_way_to_and_who_holds_the_lock_goes_on(
 async fn a_reader_is_renewed_while_a_writer_holds_newcomers_back() {
     let server = Server::start().await;
     let manager = owned(&server, "reader").await;
-    let reader = Kind::Read.lock(&manager, "k").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let reader = Kind::Read.lock(&manager, "k").ttl(Duration::from_millis(1_500)).acquire().await.unwrap();
     for waits in [true, false] {
         let request = Kind::Write.lock(&connect(&server.url()).await, "k").ttl(LONG);
         let request = if waits { request.wait(LONG) } else { request.retry(u32::MAX).backoff(brisk()) };
         let writer = tokio::spawn(request.acquire());
-        // Three ttls: only renewals keep it.
+        // Two ttls: only renewals keep it.
         tokio::time::sleep(Duration::from_secs(3)).await;
         reader.lease().ensure_held().unwrap();
         assert!(!writer.is_finished());

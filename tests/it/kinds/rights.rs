@@ -38,7 +38,7 @@ async fn the_least_rights_are_enough_for_all_kinds() {
 
 async fn does_everything(server: &Server, one: &LockManager, other: &LockManager, kind: Kind, rival: Kind) {
     // Renewed, with one in line behind it and one that leaves a mark.
-    let call = Call::under(kind.lock(one, "k").ttl(std::time::Duration::from_millis(900))).await;
+    let call = Call::under(kind.lock(one, "k").ttl(std::time::Duration::from_millis(1_500))).await;
     let waiter = if kind.goes_with(rival) {
         None
     } else {
@@ -49,7 +49,7 @@ async fn does_everything(server: &Server, one: &LockManager, other: &LockManager
     let tries = rival.lock(other, "k").retry(3).backoff(brisk()).acquire().await;
     drop(tries);
     // A ttl: long enough to need a renewal.
-    tokio::time::sleep(std::time::Duration::from_millis(900)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
     call.finished().await.unwrap();
     if let Some(waiter) = waiter {
         soon("the waiter", waiter).await.unwrap().unwrap().release().await.unwrap();

@@ -30,8 +30,8 @@ async fn each_node_of_a_cluster_has_shares_lines_and_marks_of_its_slots() {
     for kind in SHARED {
         for home in 0..3 {
             let (key, node) = (cluster.key_at(home).await, &cluster.nodes[home]);
-            let first = Call::under(kind.lock(&one, &key).ttl(Duration::from_secs(1))).await;
-            let second = Call::under(kind.lock(&other, &key).ttl(Duration::from_secs(1))).await;
+            let first = Call::under(kind.lock(&one, &key).ttl(Duration::from_secs(2))).await;
+            let second = Call::under(kind.lock(&other, &key).ttl(Duration::from_secs(2))).await;
             has_shares(node, &key, 2).await;
             is_renewed(node, &key).await;
             let waits = tokio::spawn(Kind::Write.lock(&one, &key).wait(LONG).acquire());
