@@ -14,10 +14,13 @@ async fn a_share_is_told_of_from_its_acquire_to_its_release() {
     listen();
     let server = Server::start().await;
     let manager = owned(&server, "ours").await;
-    for (kind, key) in [(Kind::Read, "kinds:read"), (Kind::Permits(2), "kinds:permits")] {
+    let all = [(Kind::Read, "kinds:read", "read", None), (Kind::Permits(2), "kinds:permits", "permit", Some("2"))];
+    for (kind, key, name, permits) in all {
         let call = Call::under(kind.lock(&manager, key).ttl(Duration::from_millis(1_500))).await;
         let acquired = tells(key, "acquired", Level::DEBUG).await;
         assert_eq!(acquired.fields["attempt"], "1");
+        assert_eq!(acquired.fields["kind"], name);
+        assert_eq!(acquired.fields.get("permits").map(String::as_str), permits);
         tells(key, "renewed", Level::DEBUG).await;
         call.finished().await.unwrap();
         let released = tells(key, "released", Level::DEBUG).await;
