@@ -31,7 +31,10 @@ if lined and manager ~= '' then
   left = leave(line, manager .. kind .. ':' .. value)
 end
 if ARGV[4] == '1' or manager ~= '' then
-  left = left + drop_mark(mark, kind, value)
+  if has_mark(mark, kind, value, now) then
+    left = left + 1
+  end
+  drop_mark(mark, kind, value)
 end
 local freed = 0
 if kind ~= '' then

@@ -174,15 +174,6 @@ async fn needing(right: &str, server: &Server, manager: &LockManager) -> LockErr
         "+del" | "+eval" | "+evalsha" => release().await,
         "+time" => lock().fencing_token(true).acquire().await.unwrap_err(),
         // Those of locks that several may hold.
-        "+zincrby" => {
-            // It can't be released, either.
-            let permit = || lock().permits(2).ttl(Duration::from_secs(2)).watchdog(false);
-            let first = permit().acquire().await.unwrap();
-            let error = permit().acquire().await.unwrap_err();
-            drop(first);
-            is_freed(server, "k").await;
-            error
-        }
         "+exists" => lock().mode(Mode::Read).acquire().await.unwrap_err(),
         "+zrem" | "+zcard" => lock().wait(LONG).acquire().await.unwrap_err(),
         "+pexpire" | "+zadd" | "+zscore" | "+zrange" | "+zrangebyscore" => {

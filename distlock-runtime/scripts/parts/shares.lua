@@ -46,15 +46,16 @@ local function counter(lock, kind, more)
   return name, (tonumber(redis.call('ZSCORE', lock, name)) or COUNTS) + more
 end
 
--- Removes shares of one kind, of which others stay or none.
+-- Removes shares of one kind. To remove comes first: out of memory, nothing may be added before that.
 local function remove(lock, kind, shares)
   local name, left = counter(lock, kind, -#shares)
   if name and left <= COUNTS then
     table.insert(shares, name)
-  elseif name then
-    redis.call('ZADD', lock, left, name)
   end
   redis.call('ZREM', lock, unpack(shares))
+  if name and left > COUNTS then
+    redis.call('ZADD', lock, left, name)
+  end
 end
 
 -- Has a name expire that was just written. Without the right to that, what is new must not be left behind for ever.
@@ -167,12 +168,15 @@ local function set_mark(mark, kind, value, stay, now)
   if #over > 0 then
     redis.call('ZREM', mark, unpack(over))
   end
-  redis.pcall('ZADD', mark, now + stay, kind .. ':' .. value)
-  redis.call('PEXPIRE', mark, math.max(redis.call('PTTL', mark), stay))
+  local left = redis.call('PTTL', mark)
+  local added = redis.pcall('ZADD', mark, now + stay, kind .. ':' .. value)
+  if type(added) ~= 'table' then
+    expire(mark, left == -2, math.max(left, stay))
+  end
 end
 
 local function drop_mark(mark, kind, value)
-  return ask('ZREM', mark, kind .. ':' .. value) or 0
+  ask('ZREM', mark, kind .. ':' .. value)
 end
 
 -- Whether shares of another kind are what is in the way.

@@ -66,7 +66,8 @@ impl Place {
             return Some(Obstacle { who: lock.value.clone(), remaining, held: None });
         }
         let by_mark = || {
-            let mark = self.marks.iter().rev().find(|mark| mark.expires > now && mark.kind != kind)?;
+            let others = self.marks.iter().filter(|mark| mark.expires > now && mark.kind != kind);
+            let mark = others.max_by_key(|mark| mark.expires)?;
             let remaining = mark.expires.saturating_since(now);
             Some(Obstacle { who: format!("{}, which waits for it", mark.value), remaining, held: None })
         };
