@@ -134,7 +134,8 @@ async fn several_writers_get_in_under_a_stream_of_readers() {
 async fn with_a_mark(server: &Server) -> (distlock::LockGuard, JoinHandle<()>) {
     let reader = Kind::Read.lock(&owned(server, "reader").await, "k").ttl(FOR_EVER).acquire().await.unwrap();
     let writer = owned(server, "writer").await;
-    let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER).retry(u32::MAX).backoff(slow());
+    let pause = Backoff::new(FOR_EVER, FOR_EVER).unwrap();
+    let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER).retry(u32::MAX).backoff(pause);
     let writer = tokio::spawn(async move { drop(request.acquire().await) });
     eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;
     (reader, writer)

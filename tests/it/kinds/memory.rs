@@ -43,7 +43,7 @@ async fn never_more_are_in_than_may_be_in_memory() {
             _ => (Kind::Write, 1_000_000),
         };
         tasks.spawn(async move {
-            for turn in 0..60 {
+            for turn in 0..16 {
                 let request = kind.lock(&manager, "k").ttl(FOR_EVER);
                 let request = if turn % 2 == 0 { request.wait(LONG) } else { request.retry(u32::MAX).backoff(brisk()) };
                 let body = async {
