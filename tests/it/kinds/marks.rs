@@ -13,11 +13,6 @@ use crate::harness::eventually::{eventually, soon, within};
 use crate::harness::process::Child;
 use crate::harness::server::Server;
 
-/// Pauses between tries that soon are longer than a test: a mark for the longest of them is gone only if it is taken back.
-fn slow() -> Backoff {
-    Backoff::new(Duration::from_millis(1), FOR_EVER).unwrap()
-}
-
 /// Many who hold a lock together, so that it is never free, as long as this lives.
 struct Stream {
     inside: Arc<AtomicUsize>,
