@@ -3,7 +3,7 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its last fencing token
--- KEYS[3]  its mark, or nothing
+-- KEYS[3]  its marks, or nothing
 -- ARGV[1]  our value: token and owner
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  how many fencing tokens to mint
@@ -18,9 +18,12 @@
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' then
   -- include shares
-  local who, remaining, held = obstacle(KEYS[1], KEYS[3], '', milliseconds())
-  if who and KEYS[3] then
-    leave_mark(KEYS[3], '', ARGV[1], tonumber(ARGV[5]), held)
+  local now, mark, stay = milliseconds(), KEYS[3], tonumber(ARGV[5])
+  local who, remaining, held = obstacle(KEYS[1], nil, '', now)
+  if who and mark and held ~= '' and stay > 0 then
+    set_mark(mark, '', ARGV[1], stay, now)
+  elseif who and mark and stay == 0 then
+    drop_mark(mark, '', ARGV[1])
   end
   if who then
     return {0, who, remaining, held == '' and 0 or 1}
@@ -41,8 +44,9 @@ end
 if value == false or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 end
-if KEYS[3] and redis.call('GET', KEYS[3]) == ':' .. ARGV[1] then
-  redis.call('DEL', KEYS[3])
+if KEYS[3] then
+  -- What is no set of marks is left alone.
+  redis.pcall('ZREM', KEYS[3], ':' .. ARGV[1])
 end
 if count > 0 then
   fence = mint(KEYS[2], fence, count)

@@ -38,13 +38,13 @@ local function refusal(i)
   if kind ~= '' and is_held_by(lock, kind, value, now) then
     return nil
   end
-  local who, remaining, held = obstacle(lock, mark, kind, now)
+  local who, remaining, held = obstacle(lock, marked and mark or nil, kind, now)
   if who then
-    local by_shares = held == '' and 0 or 1
-    return {0, i - 1, who, remaining, marked and leave_mark(mark, kind, value, stay, held) or by_shares}
+    return {0, i - 1, who, remaining, is_by_others(held, kind) and 1 or 0}
   end
   local line = KEYS[marks + n + i]
-  local head = line and redis.call('PTTL', line) ~= -2 and first_waiting(line, lock, now)
+  local queue = line and redis.call('PTTL', line) ~= -2 and not has_mark(mark, kind, value, now)
+  local head = queue and first_waiting(line, lock, now)
   if head then
     local _, waiting = kind_and_value(head)
     return {0, i - 1, waiting .. ', which waits for it', PATIENCE, 0}
@@ -55,6 +55,14 @@ end
 for i = 1, n do
   local refused = refusal(i)
   if refused then
+    -- On all of them: one that is free now must not be taken by newcomers while the others are waited for.
+    for j = 1, marked and n or 0 do
+      if stay > 0 and refused[5] == 1 then
+        set_mark(KEYS[marks + j], kind, ARGV[j + 5], stay, now)
+      elseif stay == 0 then
+        drop_mark(KEYS[marks + j], kind, ARGV[j + 5])
+      end
+    end
     return refused
   end
 end

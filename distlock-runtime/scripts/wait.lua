@@ -4,7 +4,7 @@
 -- KEYS[1]  the lock
 -- KEYS[2]  its last fencing token
 -- KEYS[3]  its line
--- KEYS[4]  its mark
+-- KEYS[4]  its marks
 -- ARGV[1]  our value: token and owner
 -- ARGV[2]  the ttl in milliseconds
 -- ARGV[3]  how many fencing tokens to mint
@@ -45,6 +45,7 @@ if not ours then
     -- Who comes later stands behind, whatever the clock does.
     local last = redis.call('ZRANGE', line, -1, -1, 'WITHSCORES')
     redis.call('ZADD', line, math.max(now, (tonumber(last[2]) or 0) + 1), 'q' .. member)
+    expire(line, last[1] == nil, forget)
   end
   redis.call('ZADD', line, -now, 's' .. member)
   redis.call('PEXPIRE', line, forget)
@@ -75,9 +76,12 @@ if ours or (not who and head == member) then
   return {1, fence, others}
 end
 local first = head == member
-local marked = held and leave_mark(mark, kind, value, first and PATIENCE or 0, held) or 0
+local by_others = held and is_by_others(held, kind)
+if first and by_others then
+  set_mark(mark, kind, value, PATIENCE, now)
+end
 if not who then
   local _, waiting = kind_and_value(head)
   who, remaining = waiting, CLAIM
 end
-return {0, who, remaining, first and 1 or 0, marked}
+return {0, who, remaining, first and 1 or 0, by_others and 1 or 0}

@@ -330,6 +330,8 @@ pub enum Renewed {
 pub enum Released {
     /// The entry was deleted.
     Freed,
-    /// The entry did not stand there.
+    /// The entry did not stand there, but it had a place in the line, or held others back. That is given up.
+    Left,
+    /// The entry did not stand there, and had no place either.
     NotHeld,
 }

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Acquired, Attempt, BackendError, Fencing, Route, Turn};
+use crate::backend::{Acquired, Attempt, BackendError, Entry, Fencing, Route, Turn};
 use crate::clock::Time;
 use crate::hold::Hold;
 use crate::line::{Competitor, Seat};
@@ -23,6 +23,8 @@ pub(crate) struct Claim<'a> {
     seat: Option<Seat>,
     /// Whether there may be a place in the line.
     queued: bool,
+    /// Beside which reader to join those who have a share.
+    pub(crate) beside: Option<Arc<str>>,
 }
 
 /// Requests that had no answer, and so may have set the key or may set it yet.
@@ -62,6 +64,7 @@ impl<'a> Claim<'a> {
             interrupted: false,
             seat: None,
             queued: false,
+            beside: None,
         }
     }
 
@@ -75,6 +78,19 @@ impl<'a> Claim<'a> {
     /// Takes the seat on, once there is nothing left to claim.
     pub(crate) fn into_seat(mut self) -> Option<Seat> {
         self.seat.take()
+    }
+
+    pub(crate) fn has_seat(&self) -> bool {
+        self.seat.is_some()
+    }
+
+    /// Whether nothing can be left of earlier requests.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.strays.requests == 0 && !self.in_flight
+    }
+
+    pub(crate) fn core(&self) -> &'a Arc<Core> {
+        self.core
     }
 
     pub(crate) fn hold(&self) -> &Arc<Hold> {
@@ -102,6 +118,7 @@ impl<'a> Claim<'a> {
         let any = strays.requests > 0;
         if any {
             // What may still come must be freed at once, and by nobody who waits for it: that could be never.
+            self.hold.may_have_mark();
             self.core.watchdog().free_strays(&self.hold, strays);
         }
         any
@@ -126,7 +143,7 @@ impl<'a> Claim<'a> {
         let sent = Time::now();
         self.started = self.started.min(sent);
         self.sent = sent;
-        let answer = ask.send(self.core, &self.hold, &mut route.route).await;
+        let answer = ask.send(self.core, &self.hold, self.beside.as_deref(), &mut route.route).await;
         self.in_flight = false;
         let waits = matches!((ask, &answer), (Ask::Wait { .. }, Ok(Turn::Waits { .. })));
         self.queued |= waits && self.core.backend().reuses_values();
@@ -173,6 +190,7 @@ impl Ask {
         self,
         core: &Core,
         hold: &Arc<Hold>,
+        beside: Option<&str>,
         route: &mut Option<Arc<dyn Route>>,
     ) -> Result<Turn, BackendError> {
         let mut entry = hold.entry();
@@ -180,8 +198,8 @@ impl Ask {
         if tokens > 0 {
             entry = entry.with_fencing(Fencing::new(tokens, core.highest_fence()));
         }
-        if let (Ask::Try(_), Some(pause)) = (self, hold.next_try_within()) {
-            entry = entry.returning_within(pause);
+        if let Ask::Try(_) = self {
+            entry = Entry { returning: hold.next_try_within(), beside, ..entry };
         }
         match self {
             Ask::Wait { .. } => core.backend().wait(entry, route).await,

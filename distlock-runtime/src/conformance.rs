@@ -7,6 +7,7 @@
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::missing_panics_doc, clippy::panic)]
 
 mod waiting;
+mod kinds;
 
 use std::future::pending;
 use std::sync::Arc;
@@ -59,6 +60,9 @@ pub async fn check(backend: Arc<dyn Backend>) {
     a_lock_that_is_not_renewed_stops_its_body(&locks).await;
     a_lock_that_is_deleted_stops_its_body(&locks, &*backend).await;
     max_hold_stops_the_body(&locks).await;
+    if backend.only_exclusive().is_none() {
+        kinds::check(&backend, &locks).await;
+    }
     a_shutdown_frees_everything(&backend).await;
 }
 

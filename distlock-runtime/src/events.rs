@@ -210,6 +210,7 @@ pub(crate) fn lost(hold: &Hold, reason: LostReason) {
 pub(crate) fn released(hold: &Hold, released: Released) {
     let result = match released {
         Released::Freed => "released",
+        Released::Left => "left",
         Released::NotHeld => "not held",
     };
     event!(debug, hold, result, {}, "lock released");

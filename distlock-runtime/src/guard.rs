@@ -170,7 +170,7 @@ impl LockGuard {
             Ok(released) => {
                 self.freed = true;
                 events::released(hold, released);
-                if released == Released::NotHeld {
+                if released != Released::Freed {
                     hold.was_gone();
                     return Err(NotFreed::Lost(LostReason::Gone));
                 }

@@ -43,7 +43,7 @@ pub(crate) struct Hold {
     outdone: AtomicBool,
     /// The other locks that were asked for together with this one.
     others: OnceLock<Box<[Arc<Hold>]>>,
-    /// Whether an attempt was refused by those who share the lock, so that others may be held back for this one.
+    /// Whether others may be held back for this one: an attempt was refused by those who share the lock, or had no answer.
     marked: AtomicBool,
     /// The manager's name in the line of those who wait, if this may stand there.
     waiter: Option<Arc<str>>,
@@ -165,7 +165,7 @@ impl Hold {
         self.marked.store(from.is_marked(), Ordering::Relaxed);
     }
 
-    pub(crate) fn was_refused_by_shares(&self) {
+    pub(crate) fn may_have_mark(&self) {
         self.marked.store(true, Ordering::Relaxed);
     }
 
@@ -241,7 +241,8 @@ impl Hold {
 
     /// The same for what leaves the lock as it is.
     pub(crate) fn bare_entry(&self, timeout: Duration) -> Entry<'_> {
-        Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout).with_kind(self.terms.kind)
+        let entry = Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout);
+        Entry { kind: self.terms.kind, marked: false, ..entry }
     }
 
     /// The lock was granted by a request that was sent at `sent`.

@@ -1,10 +1,10 @@
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use crate::backend::{BackendError, PATIENCE};
 use crate::claim::Refusal;
@@ -28,7 +28,15 @@ type Name = (Option<runtime::Id>, String);
 pub(crate) struct Line {
     lines: Arc<Lines>,
     name: Name,
+    /// Who shares the lock passes this together with others who do, and alone who does not, in the order in which they came.
+    gate: Arc<tokio::sync::RwLock<()>>,
     seat: Arc<tokio::sync::Mutex<Option<Competitor>>>,
+    /// Whether those who share the lock may try for it before they take the seat: nothing is known to be in their way.
+    open: AtomicBool,
+    /// How many have come so far.
+    arrivals: AtomicU64,
+    /// The last reader that got a share by the line, and how many had come by then: those may join it.
+    companion: Mutex<Option<(Arc<str>, u64)>>,
     waiting: AtomicUsize,
     /// By when the one who has the seat has to do something, on the monotonic clock in nanoseconds. Whoever lets that pass
     /// is not being polled, and is not waited for.
@@ -88,7 +96,8 @@ impl Lines {
         });
         drop(lines);
         line.waiting.fetch_add(1, Ordering::Relaxed);
-        Ticket { line }
+        let number = line.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
+        Ticket { line, number }
     }
 }
 
@@ -107,7 +116,11 @@ impl Line {
         Line {
             lines,
             name,
+            gate: Arc::default(),
             seat: Arc::default(),
+            open: AtomicBool::new(true),
+            arrivals: AtomicU64::new(0),
+            companion: Mutex::default(),
             waiting: AtomicUsize::new(0),
             due: AtomicU64::new(u64::MAX),
             seen: Mutex::default(),
@@ -117,6 +130,34 @@ impl Line {
     /// How many wait behind the one who stands in the server's line or has the lock.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// A reader has got its share by the line, and with it all readers of this process that have come by now.
+    pub(crate) fn opened_by(&self, reader: &str) {
+        let companion = Some((reader.into(), self.arrivals.load(Ordering::Relaxed)));
+        *self.companion.lock().unwrap_or_else(PoisonError::into_inner) = companion;
+        self.set_open(true);
+    }
+
+    /// One that came with it has joined it, and lasts longer perhaps.
+    pub(crate) fn joined_by(&self, reader: &str) {
+        if let Some((companion, _)) = &mut *self.companion.lock().unwrap_or_else(PoisonError::into_inner) {
+            *companion = reader.into();
+        }
+    }
+
+    /// The reader that got its share for the caller of this number, too.
+    pub(crate) fn companion(&self, number: u64) -> Option<Arc<str>> {
+        let companion = self.companion.lock().unwrap_or_else(PoisonError::into_inner);
+        companion.as_ref().filter(|(_, arrived)| number <= *arrived).map(|(reader, _)| reader.clone())
+    }
+
+    pub(crate) fn set_open(&self, open: bool) {
+        self.open.store(open, Ordering::Relaxed);
     }
 
     /// Whether the one who has the seat has not done in time what it had to.
@@ -174,6 +215,7 @@ impl Line {
 /// A place in this process's line.
 pub(crate) struct Ticket {
     line: Arc<Line>,
+    number: u64,
 }
 
 impl Ticket {
@@ -181,6 +223,38 @@ impl Ticket {
         &self.line
     }
 
+    /// The place of this in the order in which callers came.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns when nobody who came before has to be waited for. Those who share the lock do not wait for each other.
+    ///
+    /// # Cancel safety
+    ///
+    /// If this is dropped, the place is given up.
+    pub(crate) async fn pass(self, shares: bool) -> Gate {
+        let gate = self.line.gate.clone();
+        let passed =
+            if shares { Passed::WithOthers(gate.read_owned().await) } else { Passed::Alone(gate.write_owned().await) };
+        Gate { line: self.line.clone(), _passed: Arc::new(passed) }
+    }
+}
+
+/// The way to the seat, which is open to this caller until this is dropped.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    line: Arc<Line>,
+    _passed: Arc<Passed>,
+}
+
+#[allow(dead_code)] // They are there to be dropped.
+enum Passed {
+    WithOthers(OwnedRwLockReadGuard<()>),
+    Alone(OwnedRwLockWriteGuard<()>),
+}
+
+impl Gate {
     /// Returns when it is this caller's turn to stand in the server's line, in the order in which the callers came.
     ///
     /// # Cancel safety
@@ -189,7 +263,7 @@ impl Ticket {
     pub(crate) async fn seat(self) -> Seat {
         let competitor = self.line.seat.clone().lock_owned().await;
         self.line.expect_within(PATIENCE);
-        Seat { competitor, line: self.line.clone() }
+        Seat { competitor, gate: self }
     }
 }
 
@@ -204,12 +278,12 @@ impl Drop for Ticket {
 /// What is left there for the next caller is given up if there is none: with its last caller the line itself goes.
 pub(crate) struct Seat {
     competitor: OwnedMutexGuard<Option<Competitor>>,
-    line: Arc<Line>,
+    gate: Gate,
 }
 
 impl Seat {
     pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.line
+        &self.gate.line
     }
 
     /// What the caller before has left.
@@ -225,6 +299,6 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         // The next one has to take it.
-        self.line.expect_within(PATIENCE);
+        self.line().expect_within(PATIENCE);
     }
 }

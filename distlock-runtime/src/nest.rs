@@ -97,7 +97,12 @@ pub(crate) fn refusal(outer: &Hold, asked: &Hold) -> Option<LockError> {
     if held.is_shared() && !wanted.is_shared() {
         return Some(LockError::UpgradeNotSupported { key: asked.key.to_string() });
     }
-    let alike = !held.is_shared() || std::mem::discriminant(&held) == std::mem::discriminant(&wanted);
+    let alike = match (held, wanted) {
+        (Kind::Exclusive, _) | (Kind::Read, Kind::Read) => true,
+        // Who asks for fewer neighbours than there may be can't have them here.
+        (Kind::Permits(held), Kind::Permits(wanted)) => held <= wanted,
+        _ => false,
+    };
     (!alike || !asked.terms.reentrant).then(|| would_deadlock(asked))
 }
 

@@ -127,7 +127,10 @@ async fn at_once(core: &Arc<Core>, holds: &[Arc<Hold>]) -> Result<Vec<LockGuard>
         for hold in &claims.holds {
             hold.count_attempt();
         }
-        let (index, refusal) = match claims.attempt().await {
+        let attempt = claims.attempt().await;
+        let before = std::mem::take(&mut claims.marked);
+        claims.unmark(&before);
+        let (index, refusal) = match attempt {
             Ok(()) => return claims.granted(),
             Err(refused) => refused,
         };
@@ -150,12 +153,14 @@ struct Claims<'a> {
     /// When the last attempt was sent.
     sent: Time,
     strays: Strays,
+    /// Earlier holds of this call that may still hold others back, until the next attempt does.
+    marked: Vec<Arc<Hold>>,
 }
 
 impl<'a> Claims<'a> {
     fn new(core: &'a Arc<Core>, holds: Vec<Arc<Hold>>) -> Claims<'a> {
         let started = Time::now();
-        Claims { core, holds, started, sent: started, strays: Strays::default() }
+        Claims { core, holds, started, sent: started, strays: Strays::default(), marked: Vec::new() }
     }
 
     /// Gets ready for the next attempt, as [`Claim::go_on`](crate::claim::Claim::go_on) does.
@@ -164,7 +169,12 @@ impl<'a> Claims<'a> {
             return Duration::ZERO;
         }
         self.free_strays();
-        self.holds = self.holds.iter().map(|hold| Arc::new(hold.afresh())).collect();
+        let next: Vec<_> = self.holds.iter().map(|hold| Arc::new(hold.afresh())).collect();
+        let last = std::mem::replace(&mut self.holds, next);
+        if last.iter().any(|hold| hold.is_marked()) {
+            self.holds.iter().for_each(|hold| hold.may_have_mark());
+            self.marked.extend(last);
+        }
         Time::now().saturating_since(self.sent).mul_f64(fastrand::f64())
     }
 
@@ -294,16 +304,20 @@ impl<'a> Claims<'a> {
         hold.map_or(LockError::ShuttingDown, |hold| refusal.into_error(hold, waited))
     }
 
+    /// Nobody is held back any more on behalf of these.
+    fn unmark(&self, holds: &[Arc<Hold>]) {
+        let marked = holds.iter().filter(|hold| hold.is_marked() && !hold.was_granted());
+        marked.for_each(|hold| drop(self.core.watchdog().leave(hold)));
+    }
+
     /// Has freed what requests without an answer may have set.
     fn free_strays(&mut self) {
         let strays = std::mem::take(&mut self.strays);
         if strays.requests == 0 {
-            // Nobody is held back any more for what is not asked for again.
-            let marked = self.holds.iter().filter(|hold| hold.is_marked() && !hold.was_granted());
-            marked.for_each(|hold| drop(self.core.watchdog().leave(hold)));
             return;
         }
         for hold in &self.holds {
+            hold.may_have_mark();
             self.core.watchdog().unwatch(hold);
             self.core.watchdog().free_strays(hold, strays.clone());
         }
@@ -312,6 +326,10 @@ impl<'a> Claims<'a> {
 
 impl Drop for Claims<'_> {
     fn drop(&mut self) {
+        if self.strays.requests == 0 {
+            self.unmark(&self.holds);
+        }
+        self.unmark(&self.marked);
         self.free_strays();
     }
 }

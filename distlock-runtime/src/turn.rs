@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::backend::{BackendError, PATIENCE};
+use crate::backend::{Attempt, BackendError, Kind, PATIENCE};
 use crate::claim::{Ask, Claim, Refusal, Strays};
 use crate::clock::Time;
 use crate::ears::Ear;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
-use crate::line::{Competitor, Line, Seat, Tenure, Ticket, Turns};
+use crate::line::{Competitor, Line, Seat, Tenure, Turns};
 use crate::manager::{Core, Entered};
 use crate::{FencingToken, LockError, backoff, events};
 
@@ -40,21 +40,43 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
     let started = Time::now();
     let until = started.saturating_add(hold.terms.patience(wait));
     let ticket = call.core.lines().join(hold.key.as_str());
-    let line = ticket.line().clone();
-    let Some(mut seat) = seat(&call.core, ticket, until).await? else {
+    let (line, number) = (ticket.line().clone(), ticket.number());
+    let shares = hold.terms.kind.is_shared();
+    let out_of_time = || {
         let refusal = line.refusal(call.core.owner());
         refusal.report(&hold, true);
-        return Err(refusal.into_error(&hold, Time::now().saturating_since(started)));
+        refusal.into_error(&hold, Time::now().saturating_since(started))
     };
-    let mut queued = false;
+    let Some(gate) = in_turn(&call.core, &line, until, ticket.pass(shares)).await? else {
+        return Err(out_of_time());
+    };
+    let mut claim = Claim::new(&call.core, hold.clone());
+    let seat = loop {
+        if shares && line.is_open() {
+            // Others of this process may do the same at the same time.
+            claim.beside = line.companion(number);
+            if let Some(strays) = beside_others(&line, &mut claim, started, until).await? {
+                drop(claim);
+                return held(call, &hold, strays, None);
+            }
+        }
+        let Some(gate) = &gate else { break None };
+        match in_turn(&call.core, &line, until, gate.clone().seat()).await? {
+            Some(Some(_)) if shares && line.is_open() => {}
+            Some(seat) => break seat,
+            None => return Err(out_of_time()),
+        }
+    };
+    let (mut seat, mut queued) = (seat, false);
     match seat.as_mut().and_then(Seat::take) {
         Some(Competitor::Holding(tenure)) if suits(&tenure, &hold) => {
             if let Some(turns) = take_over(&call, &hold, tenure) {
-                return held(call, &hold, Strays::default(), seat, turns);
+                drop(claim);
+                return held(call, &hold, Strays::default(), seat.map(|seat| (seat, turns)));
             }
         }
-        // Each place in the line has its kind.
-        Some(Competitor::Waiting(left)) if left.kind() == Some(hold.terms.kind) => {
+        // Each place in the line has its kind. And who may have left something under a value of its own keeps that.
+        Some(Competitor::Waiting(left)) if left.kind() == Some(hold.terms.kind) && claim.is_clean() => {
             if let Some(earlier) = left.take() {
                 hold.inherit(&earlier);
                 queued = true;
@@ -63,25 +85,64 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
         // One that does not suit goes back to the server, and whoever is the first there gets it.
         Some(_) | None => {}
     }
-    compete(call, hold, (line, seat, queued), started, until).await
+    let competed = compete(claim.with_seat(seat, queued), &line, started, until).await;
+    let (hold, strays, seat) = competed.inspect(|(hold, ..)| {
+        if hold.terms.kind == Kind::Read {
+            line.opened_by(hold.value());
+        }
+    })?;
+    held(call, &hold, strays, seat)
 }
 
-/// Waits for the seat in the line of this process. It is gone without (`Some(None)`) where whoever has it does nothing, since
-/// nobody polls it: that must not keep others from the server. Nothing if the time is over.
-async fn seat(core: &Core, ticket: Ticket, until: Time) -> Result<Option<Option<Seat>>, LockError> {
-    let line = ticket.line().clone();
-    let mut seat = pin!(ticket.seat());
-    let at_once = poll_fn(|cx| Poll::Ready(seat.as_mut().poll(cx))).await;
-    if let Poll::Ready(seat) = at_once {
-        return Ok(Some(Some(seat)));
+/// Tries for a share without a place in any line. Nothing if that has to be stood in.
+async fn beside_others(
+    line: &Line,
+    claim: &mut Claim<'_>,
+    started: Time,
+    until: Time,
+) -> Result<Option<Strays>, LockError> {
+    claim.hold().count_attempt();
+    let (core, patience) = (claim.core(), until.max(started.saturating_add(SHORTEST_WAIT)));
+    let refusal = match core.by(patience, claim.attempt(Ask::Try(Attempt::Repeated))).await? {
+        Some(Ok(grant)) => {
+            if claim.beside.is_some() {
+                line.joined_by(claim.hold().value());
+            }
+            return Ok(Some(grant.strays));
+        }
+        Some(Err(refusal)) => refusal,
+        None => Refusal::out_of_time(),
+    };
+    line.set_open(false);
+    line.refused(&refusal);
+    let last = Time::now() >= patience || refusal.is_lasting();
+    refusal.report(claim.hold(), last);
+    if last {
+        return Err(refusal.into_error(claim.hold(), Time::now().saturating_since(started)));
+    }
+    Ok(None)
+}
+
+/// Waits for a turn in the line of this process. There is none (`Some(None)`) where whoever has it does nothing, since nobody
+/// polls it: that must not keep others from the server. Nothing if the time is over.
+async fn in_turn<T>(
+    core: &Core,
+    line: &Line,
+    until: Time,
+    turn: impl Future<Output = T>,
+) -> Result<Option<Option<T>>, LockError> {
+    let mut turn = pin!(turn);
+    let at_once = poll_fn(|cx| Poll::Ready(turn.as_mut().poll(cx))).await;
+    if let Poll::Ready(turn) = at_once {
+        return Ok(Some(Some(turn)));
     }
     if line.is_stuck() {
         return Ok(Some(None));
     }
     loop {
         let look = until.min(Time::now().saturating_add(PATIENCE));
-        if let Some(seat) = core.by(look, seat.as_mut()).await? {
-            return Ok(Some(Some(seat)));
+        if let Some(turn) = core.by(look, turn.as_mut()).await? {
+            return Ok(Some(Some(turn)));
         }
         if Time::now() >= until {
             return Ok(None);
@@ -120,30 +181,25 @@ fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> 
     Some(turns)
 }
 
-async fn compete(
-    call: Entered,
-    hold: Arc<Hold>,
-    (line, seat, queued): (Arc<Line>, Option<Seat>, bool),
-    started: Time,
-    until: Time,
-) -> Result<LockGuard, LockError> {
-    let core = call.core.clone();
-    let has_seat = seat.is_some();
-    let tokens = if hold.terms.fencing_token { MOST_TURNS + 1 } else { 0 };
-    let mut pauses = Pauses::new(&core, &hold);
-    pauses.after_own(&core, &line).await?;
-    let mut claim = Claim::new(&core, hold).with_seat(seat, queued);
+/// What a caller has got: its lock, what its attempts have left, and its seat, if the lock goes on with that.
+type Got = (Arc<Hold>, Strays, Option<(Seat, Turns)>);
+
+async fn compete(mut claim: Claim<'_>, line: &Line, started: Time, until: Time) -> Result<Got, LockError> {
+    let (core, has_seat) = (claim.core(), claim.has_seat());
+    let tokens = if claim.hold().terms.fencing_token { MOST_TURNS + 1 } else { 0 };
+    let mut pauses = Pauses::new(core, claim.hold());
+    pauses.after_own(core, line).await?;
     // Within the wait; but who waits for less than a round trip still gets a lock that is free.
     let patience = until.max(started.saturating_add(SHORTEST_WAIT));
     let mut last_refusal = None;
     loop {
         claim.hold().count_attempt();
-        expect(&line, has_seat, LONGEST_REQUEST);
+        expect(line, has_seat, LONGEST_REQUEST);
         let refusal = match core.by(patience, claim.attempt(Ask::Wait { tokens })).await? {
             Some(Ok(grant)) => {
                 let hold = claim.hold().clone();
                 let turns = Turns::new(&hold, grant.others, line.waiting(), tokens);
-                return held(call, &hold, grant.strays, claim.into_seat(), turns);
+                return Ok((hold, grant.strays, claim.into_seat().map(|seat| (seat, turns))));
             }
             Some(Err(refusal)) => refusal,
             None => last_refusal.take().unwrap_or_else(Refusal::out_of_time),
@@ -156,8 +212,8 @@ async fn compete(
             return Err(refusal.into_error(claim.hold(), now.saturating_since(started)));
         }
         let pause = pauses.next(&refusal, &mut claim).min(until.saturating_since(now));
-        expect(&line, has_seat, pause + PATIENCE);
-        pauses.take(&core, now.saturating_add(pause)).await?;
+        expect(line, has_seat, pause + PATIENCE);
+        pauses.take(core, now.saturating_add(pause)).await?;
         last_refusal = Some(refusal);
     }
 }
@@ -233,16 +289,10 @@ impl Refusal {
     }
 }
 
-fn held(
-    call: Entered,
-    hold: &Arc<Hold>,
-    strays: Strays,
-    seat: Option<Seat>,
-    turns: Turns,
-) -> Result<LockGuard, LockError> {
+fn held(call: Entered, hold: &Arc<Hold>, strays: Strays, seat: Option<(Seat, Turns)>) -> Result<LockGuard, LockError> {
     let mut guard = LockGuard::new(call, hold.clone(), strays);
     // Of a lock that is shared, the next caller of this process may have a share at the same time.
-    if let Some(seat) = seat.filter(|_| !hold.terms.kind.is_shared()) {
+    if let Some((seat, turns)) = seat.filter(|_| !hold.terms.kind.is_shared()) {
         seat.line().held_by_us(hold);
         guard = guard.with_seat(seat, turns);
     }

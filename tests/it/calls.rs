@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use distlock::{Backoff, LockError, LockManager, LostReason};
+use distlock::{Backoff, LockError, LockManager, LockRequest, LostReason};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -123,6 +123,13 @@ impl Call {
     /// Locks `key` for `ttl` at a time, and returns when the body runs.
     pub(crate) async fn holding(manager: &LockManager, key: &str, ttl: Duration) -> Self {
         Self::holding_to_return(manager, key, ttl, Ok(())).await
+    }
+
+    /// Makes the request, and returns when the body runs.
+    pub(crate) async fn under(request: LockRequest) -> Self {
+        let body = Body::default();
+        let call = request.run(body.clone().future(Ok(())));
+        Self::of(body, tokio::spawn(call)).await
     }
 }
 

@@ -187,7 +187,7 @@ async fn a_call_that_is_never_polled_sends_nothing() {
 }
 
 /// Polls a future until a time has passed, and drops it. Finer than a timer, whose steps are milliseconds.
-async fn dropped_after<F: Future>(time: Duration, future: F) {
+pub(crate) async fn dropped_after<F: Future>(time: Duration, future: F) {
     let (begin, mut future) = (Instant::now(), pin!(future));
     while begin.elapsed() < time {
         let ended = poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_ready()));
@@ -200,7 +200,7 @@ async fn dropped_after<F: Future>(time: Duration, future: F) {
 
 /// Drops `call` after 0 to 20 ms in steps of 50 microseconds, on a link that takes 2 ms there and back, and requires that
 /// no key stays.
-async fn dropped_at_any_point<F: Future>(call: impl Fn(LockManager, String) -> F) {
+pub(crate) async fn dropped_at_any_point<F: Future>(call: impl Fn(LockManager, String) -> F) {
     let server = Server::start().await;
     let link = Proxy::start(&server).await;
     let manager = connect(&link.url()).await;

@@ -18,13 +18,13 @@ use crate::harness::eventually::{eventually, soon};
 use crate::harness::proxy::{Proxy, Trip};
 use crate::harness::server::Server;
 
-type Fields = HashMap<&'static str, String>;
+pub(crate) type Fields = HashMap<&'static str, String>;
 
 /// An event of ours, with the fields of the span that it happened in.
 #[derive(Clone, Debug)]
-struct Seen {
-    level: Level,
-    fields: Fields,
+pub(crate) struct Seen {
+    pub(crate) level: Level,
+    pub(crate) fields: Fields,
     span: Fields,
 }
 
@@ -95,7 +95,7 @@ impl Visit for Reader {
 }
 
 /// The events about a key with this result, so far.
-fn told(key: &str, result: &str) -> Vec<Seen> {
+pub(crate) fn told(key: &str, result: &str) -> Vec<Seen> {
     let seen = SEEN.lock().unwrap();
     // What is said about a server has no key.
     let is = |seen: &Seen, name: &str, value: &str| seen.fields.get(name).is_some_and(|field| field == value);
@@ -104,7 +104,7 @@ fn told(key: &str, result: &str) -> Vec<Seen> {
 }
 
 /// Waits for an event, and requires its level and what every event has.
-async fn tells(key: &str, result: &str, level: Level) -> Seen {
+pub(crate) async fn tells(key: &str, result: &str, level: Level) -> Seen {
     eventually(&format!("the event `{result}` about `{key}`"), async || !told(key, result).is_empty()).await;
     let seen = told(key, result).remove(0);
     assert_eq!(seen.level, level, "{seen:?}");

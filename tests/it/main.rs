@@ -38,6 +38,7 @@ mod going_down;
 mod inspecting;
 mod isolated;
 mod keys;
+mod kinds;
 mod leases;
 mod lost;
 mod nesting;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use distlock::{LockError, LockManager, LostReason};
+use distlock::{LockError, LockManager, LostReason, Mode};
 use redis::cmd;
 use tracing::Level;
 
-use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, sees_renewals, warm_up};
+use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, is_freed, redis_key, sees_renewals, warm_up};
 use crate::events;
 use crate::harness::cluster::Cluster;
 use crate::harness::eventually::{eventually, soon};
@@ -68,7 +68,7 @@ async fn does_everything(server: &Server, url: &str) {
     manager.lock("k").run(nested).await.unwrap();
     let dropped = manager.lock("k").acquire().await.unwrap();
     drop(dropped);
-    crate::calls::is_freed(server, "k").await;
+    is_freed(server, "k").await;
 }
 
 #[tokio::test]
@@ -173,6 +173,8 @@ async fn needing(right: &str, server: &Server, manager: &LockManager) -> LockErr
         }
         "+del" | "+eval" | "+evalsha" => release().await,
         "+time" => lock().fencing_token(true).acquire().await.unwrap_err(),
+        // Those of locks that several may hold.
+        "+exists" => lock().mode(Mode::Read).acquire().await.unwrap_err(),
         "+zrem" | "+zcard" => lock().wait(LONG).acquire().await.unwrap_err(),
         "+pexpire" | "+zadd" | "+zscore" | "+zrange" | "+zrangebyscore" => {
             held().await;

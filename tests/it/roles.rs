@@ -2,7 +2,7 @@
 
 #[cfg(feature = "tls")]
 use crate::tls;
-use crate::{clock, connecting, exclusion, fencing, going_down, isolated, selftest, sentinel, waiting};
+use crate::{clock, connecting, exclusion, fencing, going_down, isolated, kinds, selftest, sentinel, waiting};
 
 type Role = fn(&[&str]);
 
@@ -15,6 +15,9 @@ const ROLES: &[(&str, Role)] = &[
     ("going down", going_down::go_down),
     ("isolated: hold", isolated::hold_until_lost),
     ("isolated: take over", isolated::take_over),
+    ("kinds: hold and tell", kinds::hold_and_tell),
+    ("kinds: wait to write", kinds::wait_to_write),
+    ("kinds: work", kinds::work),
     ("selftest: count", selftest::processes::count),
     ("selftest: clock", selftest::clock::tell_time),
     ("selftest: hold", selftest::processes::hold),

@@ -71,7 +71,9 @@ local function hand_on(lock, line, mark, now, sharded)
     end
     local who, _, held = obstacle(lock, mark, kind, now)
     if who then
-      leave_mark(mark, kind, value, PATIENCE, held)
+      if is_by_others(held, kind) then
+        set_mark(mark, kind, value, PATIENCE, now)
+      end
       return true
     end
     take(lock, kind, value, CLAIM, now)

@@ -3,8 +3,9 @@
 -- `<kind>:<value>`, where the kind is `r` for a reader and `p<permits>` for a permit, with the millisecond in which they expire for
 -- their score. For permits there are counters, too: `#<permits>`, with COUNTS and how many ask for so many for its score.
 --
--- The kind of the whole lock is an empty text. Whoever can't have it while shares are held may leave a mark, `<kind>:<value>`, which
--- holds newcomers of other kinds back for as long as it stands.
+-- The kind of the whole lock is an empty text. Whoever can't have it while shares are held may leave a mark: a member
+-- `<kind>:<value>` of another sorted set, with the millisecond in which it ends. It holds newcomers of other kinds back until
+-- then.
 
 local COUNTS = 1e15
 
@@ -25,33 +26,59 @@ local function ask(command, name, ...)
       redis.call('GET', name)
     elseif command == 'ZRANGE' then
       redis.call('ZRANGE', name, ...)
+    elseif command == 'ZRANGEBYSCORE' then
+      redis.call('ZRANGEBYSCORE', name, ...)
+    elseif command == 'ZREM' then
+      redis.call('ZREM', name, ...)
     end
     redis.call('ZSCORE', name, ...)
   end
   return nil
 end
 
--- Counts shares of a kind in or out.
-local function count(lock, kind, by)
+-- The counter of a kind of share, and its score where so many more ask for that number of permits. Nothing for readers.
+local function counter(lock, kind, more)
   local permits = string.match(kind, '^p(%d+)$')
   if not permits then
-    return
+    return nil
   end
-  local counted = tonumber(redis.call('ZINCRBY', lock, by, '#' .. permits))
-  if counted < COUNTS then
-    counted = COUNTS + counted
-    redis.call('ZADD', lock, counted, '#' .. permits)
+  local name = '#' .. permits
+  return name, (tonumber(redis.call('ZSCORE', lock, name)) or COUNTS) + more
+end
+
+-- Removes shares of one kind. To remove comes first: out of memory, nothing may be added before that.
+local function remove(lock, kind, shares)
+  local name, left = counter(lock, kind, -#shares)
+  if name and left <= COUNTS then
+    table.insert(shares, name)
   end
-  if counted <= COUNTS then
-    redis.call('ZREM', lock, '#' .. permits)
+  redis.call('ZREM', lock, unpack(shares))
+  if name and left > COUNTS then
+    redis.call('ZADD', lock, left, name)
   end
 end
 
+-- Has a name expire that was just written. Without the right to that, what is new must not be left behind for ever.
+local function expire(name, new, ttl)
+  local set = redis.pcall('PEXPIRE', name, ttl)
+  if type(set) == 'table' then
+    if new then
+      redis.call('DEL', name)
+    end
+    redis.call('PEXPIRE', name, ttl)
+  end
+end
+
+-- Removes shares that have expired.
 local function purge(lock, now)
-  local ghosts = redis.call('ZRANGEBYSCORE', lock, '-inf', now, 'LIMIT', 0, 512)
-  redis.call('ZREM', lock, unpack(ghosts))
-  for _, ghost in ipairs(ghosts) do
-    count(lock, string.match(ghost, '^[^:]*'), -1)
+  local kinds = {}
+  for _, ghost in ipairs(redis.call('ZRANGEBYSCORE', lock, '-inf', now, 'LIMIT', 0, 512)) do
+    local kind = string.match(ghost, '^[^:]*')
+    kinds[kind] = kinds[kind] or {}
+    table.insert(kinds[kind], ghost)
+  end
+  for kind, ghosts in pairs(kinds) do
+    remove(lock, kind, ghosts)
   end
 end
 
@@ -115,6 +142,48 @@ local function obstacle_of_shares(lock, kind, now, first, expires)
   return name_of(last[1], holders - 1), tonumber(last[2]) - now, held
 end
 
+-- Who holds newcomers of a kind back by a mark, and for how many milliseconds yet. Nothing if nobody does.
+local function mark_of_others(mark, kind, now)
+  local marks = ask('ZRANGEBYSCORE', mark, now + 1, '+inf', 'WITHSCORES', 'LIMIT', 0, 256) or {}
+  for i = #marks - 1, 1, -2 do
+    local whose = string.match(marks[i], '^([rp]?%d*):%x%x%x%x%x%x%x%x%-')
+    if whose and whose ~= kind then
+      return marks[i], tonumber(marks[i + 1]) - now
+    end
+  end
+  return nil
+end
+
+local function has_mark(mark, kind, value, now)
+  local ends = ask('ZSCORE', mark, kind .. ':' .. value)
+  return ends and tonumber(ends) > now or false
+end
+
+-- Leaves a mark for so many milliseconds. What is no set of marks stays as it is; and out of memory, say, nobody is held back.
+local function set_mark(mark, kind, value, stay, now)
+  local over = ask('ZRANGEBYSCORE', mark, '-inf', now, 'LIMIT', 0, 64)
+  if not over then
+    return
+  end
+  if #over > 0 then
+    redis.call('ZREM', mark, unpack(over))
+  end
+  local left = redis.call('PTTL', mark)
+  local added = redis.pcall('ZADD', mark, now + stay, kind .. ':' .. value)
+  if type(added) ~= 'table' then
+    expire(mark, left == -2, math.max(left, stay))
+  end
+end
+
+local function drop_mark(mark, kind, value)
+  ask('ZREM', mark, kind .. ':' .. value)
+end
+
+-- Whether shares of another kind are what is in the way.
+local function is_by_others(held, kind)
+  return held ~= '' and held ~= kind
+end
+
 -- What keeps one more of a kind from the lock: nothing; or who, for people, for how many milliseconds yet, and the kind of
 -- the shares that are held, if that is it. What has -1 milliseconds is no lock of ours. Who takes the whole lock need not mind
 -- a mark.
@@ -141,38 +210,13 @@ local function obstacle(lock, mark, kind, now)
       return who, remaining, held
     end
   end
-  local wish = kind ~= '' and mark and redis.call('GET', mark)
-  if wish and string.match(wish, '^([^:]*):') ~= kind then
-    return name_of(wish, 0) .. ', which waits for it', math.max(redis.call('PTTL', mark), 0), ''
+  if kind ~= '' and mark then
+    local whose, left = mark_of_others(mark, kind, now)
+    if whose then
+      return name_of(whose, 0) .. ', which waits for it', left, ''
+    end
   end
   return nil
-end
-
--- Leaves a mark for a while, if shares of another kind are in the way; or takes it back, if the time is none. Says whether
--- shares are in the way.
-local function leave_mark(mark, kind, value, stay, held)
-  if held == '' or held == kind then
-    return 0
-  end
-  local ours, known = kind .. ':' .. value, redis.call('GET', mark)
-  if stay == 0 then
-    if known == ours then
-      redis.call('DEL', mark)
-    end
-  elseif known == false or string.match(known, '^([^:]*):') == kind then
-    if redis.call('PTTL', mark) < stay then
-      -- Out of memory, say, nobody is held back.
-      redis.pcall('SET', mark, ours, 'PX', stay)
-    end
-  end
-  return 1
-end
-
-local function drop_mark(mark, kind, value)
-  if redis.call('GET', mark) == kind .. ':' .. value then
-    return redis.call('DEL', mark)
-  end
-  return 0
 end
 
 -- Whether the lock, or a share of it, is held by a value.
@@ -184,22 +228,20 @@ local function is_held_by(lock, kind, value, now)
   return expires and tonumber(expires) > now or false
 end
 
--- Takes a share, or starts its expiry anew. A request that comes late does not shorten what a later one has got.
+-- Takes a share, or starts its expiry anew. The expiry of the lock is set in any case: whoever waits for replicas waits for
+-- something that was written.
 local function join(lock, kind, value, ttl, now)
   local share, left = kind .. ':' .. value, redis.call('PTTL', lock)
-  -- Also if there is nothing yet: without the right to this it would never expire. And also if it lasts long enough: whoever
-  -- waits for replicas waits for something that was written.
-  redis.call('PEXPIRE', lock, math.max(left, ttl))
-  local known = redis.call('ZSCORE', lock, share)
-  if known == false then
-    count(lock, kind, 1)
+  local name, count = nil, nil
+  if redis.call('ZSCORE', lock, share) == false then
+    name, count = counter(lock, kind, 1)
   end
-  if known == false or tonumber(known) < now + ttl then
+  if name then
+    redis.call('ZADD', lock, now + ttl, share, count, name)
+  else
     redis.call('ZADD', lock, now + ttl, share)
   end
-  if left < 0 then
-    redis.call('PEXPIRE', lock, ttl)
-  end
+  expire(lock, left == -2, math.max(left, ttl))
 end
 
 -- Takes the lock, or a share of it.
@@ -211,22 +253,27 @@ local function take(lock, kind, value, ttl, now)
   end
 end
 
--- Gives a share back. The others last as long as before, and the set as long as they. Returns 1 if it had not expired.
+-- Gives a share back. The others last as long as before, and the set as long as they. Returns 1 if it had not expired. What is
+-- asked is asked first: of a set that is empty, and so gone, a cluster that is moving it elsewhere has no answer.
 local function part(lock, kind, value, now)
   local share = kind .. ':' .. value
-  local expires = ask('ZSCORE', lock, share)
+  local expires = tonumber(ask('ZSCORE', lock, share))
   if not expires then
     return 0
   end
-  redis.call('ZREM', lock, share)
   local counters = 0
   if kind ~= 'r' then
-    count(lock, kind, -1)
     counters = #redis.call('ZRANGEBYSCORE', lock, COUNTS, '+inf')
   end
-  local last = redis.call('ZRANGE', lock, -1 - counters, -1 - counters, 'WITHSCORES')
-  if last[2] and tonumber(last[2]) < tonumber(expires) then
-    redis.call('PEXPIRE', lock, tonumber(last[2]) - now)
+  local lasting = redis.call('ZRANGE', lock, -2 - counters, -1 - counters, 'WITHSCORES')
+  local last = lasting[3] or lasting[1]
+  if not lasting[3] then
+    redis.call('DEL', lock)
+  else
+    remove(lock, kind, {share})
+    if last == share then
+      redis.call('PEXPIRE', lock, tonumber(lasting[2]) - now)
+    end
   end
-  return tonumber(expires) > now and 1 or 0
+  return expires > now and 1 or 0
 end

@@ -25,7 +25,10 @@ pub struct Entry<'a> {
     pub fencing: Option<Fencing>,
     /// The manager, of 32 characters, if the entry may have a place in the line.
     pub waiter: Option<&'a str>,
-    /// Whether an earlier attempt was refused by shares of another kind, and may have held others back since.
+    /// The value of a reader of the same process that has just got its share, and came with this one: whoever waits came after
+    /// both.
+    pub(crate) beside: Option<&'a str>,
+    /// Whether others may be held back on behalf of this entry.
     pub(crate) marked: bool,
     /// What the entry is made of, where there is more of it.
     pub(crate) hold: Option<&'a Arc<Hold>>,
@@ -95,7 +98,8 @@ impl<'a> Entry<'a> {
             returning: None,
             fencing: None,
             waiter: None,
-            marked: false,
+            beside: None,
+            marked: true,
             hold: None,
         }
     }
@@ -127,7 +131,7 @@ impl<'a> Entry<'a> {
     /// Notes whether others may be held back on behalf of this entry.
     pub(crate) fn note_mark(&self, by_shares: bool) {
         if let (Some(hold), true) = (self.hold, by_shares) {
-            hold.was_refused_by_shares();
+            hold.may_have_mark();
         }
     }
 

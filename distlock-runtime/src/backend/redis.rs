@@ -26,7 +26,7 @@ pub(crate) use self::dial::Target;
 pub(crate) use self::errors::is_non_local;
 pub(crate) use self::inspect::Inspector;
 pub use self::inspect::ServerCheck;
-use self::live::Live;
+use self::live::{Live, released};
 use self::scripts::{FREE, Lua, RAISE, RELEASE, renewal};
 pub(crate) use self::sentinel::Service;
 pub(crate) use self::shards::{ShardEar, Told};
@@ -176,7 +176,7 @@ impl RedisBackend {
     }
 
     /// Raises the last fencing tokens of locks to those that the entries are to be above.
-    pub(crate) async fn raise_fences(&self, entries: &[Entry<'_>]) -> Vec<Result<bool, BackendError>> {
+    pub(crate) async fn raise_fences(&self, entries: &[Entry<'_>]) -> Vec<Result<i64, BackendError>> {
         self.call_all(|_| &RAISE, entries).await
     }
 
@@ -214,8 +214,7 @@ impl RedisBackend {
     /// Starts the expiry of one entry anew.
     pub(crate) async fn renew_one(&self, entry: Entry<'_>) -> Result<Renewed, BackendError> {
         let answer = self.call_all(renewal, &[entry]).await.pop();
-        let ours = answer.unwrap_or_else(|| Err(BackendError::unanswered("the server answered too few")))?;
-        Ok(if ours { Renewed::Extended } else { Renewed::NotHeld })
+        answer.unwrap_or_else(|| Err(BackendError::unanswered("the server answered too few"))).map(renewed)
     }
 
     /// Waiters are called by scripts that must not fail on it, so whether they can be is found out beforehand, once.
@@ -233,13 +232,18 @@ impl RedisBackend {
         &self,
         lua: impl Fn(&Entry<'_>) -> &'static Lua,
         entries: &[Entry<'_>],
-    ) -> Vec<Result<bool, BackendError>> {
+    ) -> Vec<Result<i64, BackendError>> {
         let (begin, timeout) = (Time::now(), entries.iter().map(|entry| entry.timeout).min().unwrap_or_default());
         match self.live(timeout).await {
             Ok(live) => live.call_all(lua, entries, begin, timeout).await,
             Err(error) => entries.iter().map(|_| Err(BackendError::passing(error.to_string()))).collect(),
         }
     }
+}
+
+/// What a renewal has answered.
+fn renewed(answer: i64) -> Renewed {
+    if answer == 1 { Renewed::Extended } else { Renewed::NotHeld }
 }
 
 impl Backend for RedisBackend {
@@ -309,15 +313,14 @@ impl Backend for RedisBackend {
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
         Box::pin(async move {
-            let answer = |ours| if ours { Renewed::Extended } else { Renewed::NotHeld };
-            self.call_all(renewal, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
+            self.call_all(renewal, entries).await.into_iter().map(|answer| answer.map(renewed)).collect()
         })
     }
 
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
         Box::pin(async move {
-            let answer = |ours| if ours { Released::Freed } else { Released::NotHeld };
-            self.call_all(|_| self.release, entries).await.into_iter().map(|ours| ours.map(answer)).collect()
+            let answers = self.call_all(|_| self.release, entries).await;
+            answers.into_iter().map(|answer| answer.map(released)).collect()
         })
     }
 }

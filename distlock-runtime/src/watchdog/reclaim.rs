@@ -66,8 +66,9 @@ impl Reclaim {
                 self.strays -= 1;
                 self.met(now)
             }
-            (Ok(Released::NotHeld), Streak::NotHeld(n)) => Streak::NotHeld(n.saturating_add(1)),
-            (Ok(Released::NotHeld), Streak::Unanswered(_)) => self.met(now),
+            // That a place was given up says nothing of a request that is still to come.
+            (Ok(Released::Left | Released::NotHeld), Streak::NotHeld(n)) => Streak::NotHeld(n.saturating_add(1)),
+            (Ok(Released::Left | Released::NotHeld), Streak::Unanswered(_)) => self.met(now),
             (Err(_), Streak::Unanswered(n)) => Streak::Unanswered(n.saturating_add(1)),
             (Err(_), Streak::NotHeld(_)) => Streak::Unanswered(0),
         };

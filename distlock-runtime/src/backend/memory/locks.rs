@@ -22,6 +22,7 @@ impl Locks {
         self.sweep(now);
         let place = self.place(entry);
         if let Some(obstacle) = place.refusal(entry, now) {
+            place.mark_for(entry, &obstacle, now);
             return Acquired::Held { value: obstacle.who, remaining: obstacle.remaining };
         }
         place.take(entry, now);
@@ -32,6 +33,10 @@ impl Locks {
         self.sweep(now);
         for (index, entry) in entries.iter().enumerate() {
             if let Some(obstacle) = self.place(entry).refusal(entry, now) {
+                // On all of them: one that is free now must not be taken by newcomers while the others are waited for.
+                for entry in entries {
+                    self.place(entry).mark_for(entry, &obstacle, now);
+                }
                 return AcquiredAll::Held { index, value: obstacle.who, remaining: obstacle.remaining };
             }
         }
@@ -59,16 +64,17 @@ impl Locks {
         }
         let obstacle = place.obstacle(entry.kind, now);
         let turn = if place.is_held_by(entry, now) || (first && obstacle.is_none()) {
-            place.leave(entry);
+            place.leave(entry, now);
             place.take(entry, now);
             if entry.kind.is_shared() {
                 calls.extend(place.hand_on(now));
             }
             None
         } else {
-            if let Some(obstacle) = &obstacle {
-                place.leave_mark(entry.kind, entry.value, first.then_some(PATIENCE), obstacle, now);
-                entry.note_mark(obstacle.held.is_some_and(|held| held != entry.kind));
+            let by_others = obstacle.as_ref().is_some_and(|obstacle| obstacle.is_of_others(entry.kind));
+            entry.note_mark(by_others);
+            if first && by_others {
+                place.set_mark(entry.kind, entry.value, PATIENCE, now);
             }
             let (value, remaining) = obstacle.map_or_else(Default::default, |by| (by.who, by.remaining));
             Some(Turn::Waits { value, remaining, first })
@@ -85,15 +91,19 @@ impl Locks {
 
     pub(super) fn release(&mut self, entry: &Entry<'_>, now: Time) -> Released {
         let Some(place) = self.by_key.get_mut(entry.key) else { return Released::NotHeld };
-        let left = place.leave(entry);
-        let freed = place.free(entry, now) || left;
-        if freed {
+        let left = place.leave(entry, now);
+        let freed = place.free(entry, now);
+        if freed || left {
             self.handed_over.extend(place.hand_on(now));
         }
         if place.is_empty(now) {
             self.by_key.remove(entry.key);
         }
-        if freed { Released::Freed } else { Released::NotHeld }
+        match (freed, left) {
+            (true, _) => Released::Freed,
+            (false, true) => Released::Left,
+            (false, false) => Released::NotHeld,
+        }
     }
 
     fn place(&mut self, entry: &Entry<'_>) -> &mut Place {

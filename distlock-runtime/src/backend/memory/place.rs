@@ -14,7 +14,7 @@ pub(super) struct Place {
     shares: Shares,
     pub(super) line: Vec<Waiter>,
     /// Who holds newcomers of other kinds back.
-    mark: Option<Mark>,
+    marks: Vec<Mark>,
 }
 
 struct Lock {
@@ -66,7 +66,8 @@ impl Place {
             return Some(Obstacle { who: lock.value.clone(), remaining, held: None });
         }
         let by_mark = || {
-            let mark = self.mark.as_ref().filter(|mark| mark.expires > now && mark.kind != kind)?;
+            let others = self.marks.iter().filter(|mark| mark.expires > now && mark.kind != kind);
+            let mark = others.max_by_key(|mark| mark.expires)?;
             let remaining = mark.expires.saturating_since(now);
             Some(Obstacle { who: format!("{}, which waits for it", mark.value), remaining, held: None })
         };
@@ -75,25 +76,34 @@ impl Place {
 
     /// What keeps a caller that does not stand in line from the lock.
     pub(super) fn refusal(&mut self, entry: &Entry<'_>, now: Time) -> Option<Obstacle> {
-        if self.is_held_by(entry, now) {
+        let comes_with = entry.beside.is_some_and(|reader| self.is_held(Kind::Read, reader, now));
+        if self.is_held_by(entry, now) || (comes_with && entry.kind == Kind::Read) {
             return None;
         }
-        let obstacle = self.obstacle(entry.kind, now);
-        if let Some(obstacle) = &obstacle {
-            self.leave_mark(entry.kind, entry.value, entry.returning.map(|stay| stay.min(entry.ttl)), obstacle, now);
-            entry.note_mark(obstacle.held.is_some_and(|held| held != entry.kind));
+        if let Some(obstacle) = self.obstacle(entry.kind, now) {
+            return Some(obstacle);
         }
-        let first = || {
-            let first = self.first_waiting(now).filter(|_| entry.kind.is_shared())?;
-            let who = format!("{}, which waits for it", first.value);
-            Some(Obstacle { who, remaining: PATIENCE, held: None })
-        };
-        obstacle.or_else(first)
+        // Whoever has a mark is what the line waits for.
+        let waits = entry.kind.is_shared() && !self.has_mark(entry, now);
+        let first = self.first_waiting(now).filter(|_| waits)?;
+        Some(Obstacle { who: format!("{}, which waits for it", first.value), remaining: PATIENCE, held: None })
+    }
+
+    /// Leaves a mark, if shares of another kind are in the way of an attempt that will be followed by another; or takes it back.
+    pub(super) fn mark_for(&mut self, entry: &Entry<'_>, obstacle: &Obstacle, now: Time) {
+        entry.note_mark(obstacle.is_of_others(entry.kind));
+        match entry.returning {
+            Some(returning) if obstacle.is_of_others(entry.kind) => {
+                self.set_mark(entry.kind, entry.value, returning.min(FORGET), now);
+            }
+            Some(_) => {}
+            None => drop(self.drop_mark(entry, now)),
+        }
     }
 
     /// Takes the lock, or a share of it. A request that comes late does not shorten what a later one has got.
     pub(super) fn take(&mut self, entry: &Entry<'_>, now: Time) {
-        self.drop_mark(entry);
+        self.drop_mark(entry, now);
         self.set(entry.kind, entry.value, entry.ttl, now);
     }
 
@@ -145,10 +155,10 @@ impl Place {
     }
 
     /// Gives up a place in the line and a mark. Says whether there were any.
-    pub(super) fn leave(&mut self, entry: &Entry<'_>) -> bool {
+    pub(super) fn leave(&mut self, entry: &Entry<'_>, now: Time) -> bool {
         let before = self.line.len();
         self.line.retain(|waiter| waiter.value != entry.value);
-        self.drop_mark(entry) || self.line.len() < before
+        self.drop_mark(entry, now) || self.line.len() < before
     }
 
     /// The first in the line who is alive and has not been given the lock.
@@ -174,7 +184,9 @@ impl Place {
             let token = value.split('/').next().unwrap_or_default().to_owned();
             let call = HandedOver { waiter: waiter.manager.clone(), token };
             if let Some(obstacle) = self.obstacle(kind, now) {
-                self.leave_mark(kind, &value, Some(PATIENCE), &obstacle, now);
+                if obstacle.is_of_others(kind) {
+                    self.set_mark(kind, &value, PATIENCE, now);
+                }
                 break;
             }
             self.set(kind, &value, CLAIM, now);
@@ -186,41 +198,23 @@ impl Place {
         calls
     }
 
-    /// Leaves a mark for a while, if shares of another kind are in the way; or takes it back, if the time is none.
-    pub(super) fn leave_mark(
-        &mut self,
-        kind: Kind,
-        value: &str,
-        stay: Option<Duration>,
-        obstacle: &Obstacle,
-        now: Time,
-    ) {
-        if obstacle.held.is_none_or(|held| held == kind) {
-            return;
-        }
-        let known = self.mark.as_ref().filter(|mark| mark.expires > now);
-        match stay {
-            None if known.is_some_and(|mark| mark.value == value) => self.mark = None,
-            None => {}
-            Some(stay) => {
-                let expires = now.saturating_add(stay);
-                if known.is_none_or(|mark| mark.kind == kind && mark.expires < expires) {
-                    self.mark = Some(Mark { kind, value: value.to_owned(), expires });
-                }
-            }
-        }
+    pub(super) fn set_mark(&mut self, kind: Kind, value: &str, stay: Duration, now: Time) {
+        self.marks.retain(|mark| mark.expires > now && mark.value != value);
+        self.marks.push(Mark { kind, value: value.to_owned(), expires: now.saturating_add(stay) });
     }
 
-    fn drop_mark(&mut self, entry: &Entry<'_>) -> bool {
-        let ours = self.mark.as_ref().is_some_and(|mark| mark.value == entry.value);
-        if ours {
-            self.mark = None;
-        }
-        ours
+    fn has_mark(&self, entry: &Entry<'_>, now: Time) -> bool {
+        self.marks.iter().any(|mark| mark.value == entry.value && mark.expires > now)
+    }
+
+    fn drop_mark(&mut self, entry: &Entry<'_>, now: Time) -> bool {
+        let any = self.has_mark(entry, now);
+        self.marks.retain(|mark| mark.value != entry.value);
+        any
     }
 
     pub(super) fn is_empty(&self, now: Time) -> bool {
-        let marked = self.mark.as_ref().is_some_and(|mark| mark.expires > now);
+        let marked = self.marks.iter().any(|mark| mark.expires > now);
         let waits = self.line.iter().any(|waiter| now.saturating_since(waiter.seen) < FORGET);
         self.whole(now).is_none() && self.shares.is_empty(now) && !marked && !waits
     }

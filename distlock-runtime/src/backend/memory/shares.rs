@@ -23,6 +23,13 @@ pub(super) struct Obstacle {
     pub(super) held: Option<Kind>,
 }
 
+impl Obstacle {
+    /// Whether shares of another kind are what is in the way.
+    pub(super) fn is_of_others(&self, kind: Kind) -> bool {
+        self.held.is_some_and(|held| held != kind)
+    }
+}
+
 impl Shares {
     /// Forgets what has expired by now.
     pub(super) fn purge(&mut self, now: Time) {
@@ -42,11 +49,9 @@ impl Shares {
         self.by_value.get(value).is_some_and(|(held, expires)| *held == kind && *expires > now)
     }
 
-    /// Adds a share, or starts its expiry anew. A request that comes late does not shorten what a later one has got.
+    /// Adds a share, or starts its expiry anew.
     pub(super) fn join(&mut self, kind: Kind, value: &str, expires: Time) {
-        let known = self.by_value.get(value).map(|(_, known)| *known);
-        let expires = known.map_or(expires, |known| known.max(expires));
-        match known {
+        match self.by_value.get(value).map(|(_, known)| *known) {
             Some(known) => drop(self.by_expiry.remove(&(known, value.to_owned()))),
             None => self.count_in(kind),
         }

@@ -215,7 +215,7 @@ fn stands(
 ) -> Result<(), BackendError> {
     let answers: Vec<_> = renewals.iter().zip(answers).collect();
     for ((script, _), renewed) in answers {
-        if !line.judge_one(renewed, script)? {
+        if line.judge_one(renewed, script)? != 1 {
             let text = format!("a lock was gone from {} before replicas confirmed it", line.address());
             return Err(BackendError::passing(text));
         }

@@ -245,10 +245,10 @@ impl Live {
             Err(error) if error.is_foreign() => return Ok(Released::NotHeld),
             answer => answer?,
         };
-        Ok(if self.is_one(&answer)? { Released::Freed } else { Released::NotHeld })
+        self.number(&answer).map(released)
     }
 
-    /// Runs a script that answers 1 or 0 on each entry, all in one go, and within the timeout of something that began at
+    /// Runs a script that answers a number on each entry, all in one go, and within the timeout of something that began at
     /// `begin`.
     pub(super) async fn call_all(
         &self,
@@ -256,7 +256,7 @@ impl Live {
         entries: &[Entry<'_>],
         begin: Time,
         timeout: Duration,
-    ) -> Vec<Result<bool, BackendError>> {
+    ) -> Vec<Result<i64, BackendError>> {
         let names: Vec<_> = entries.iter().map(|entry| self.site.name(entry.key)).collect();
         let left = || timeout.saturating_sub(Time::now().saturating_since(begin));
         let pipeline = |call: &dyn Fn(&str, &Entry<'_>) -> Cmd| {
@@ -281,10 +281,11 @@ impl Live {
         }
     }
 
-    pub(super) fn judge_one(&self, answer: Result<Value, RedisError>, lua: &Lua) -> Result<bool, BackendError> {
+    /// What a script has answered, which is 0 where something else stands under the key.
+    pub(super) fn judge_one(&self, answer: Result<Value, RedisError>, lua: &Lua) -> Result<i64, BackendError> {
         match answer.map_err(|error| self.explain_script(error, &lua.source)) {
-            Ok(value) => self.is_one(&value),
-            Err(error) if error.is_foreign() => Ok(false),
+            Ok(value) => self.number(&value),
+            Err(error) if error.is_foreign() => Ok(0),
             Err(error) => Err(error),
         }
     }
@@ -329,9 +330,9 @@ impl Live {
         }
     }
 
-    fn is_one(&self, answer: &Value) -> Result<bool, BackendError> {
+    fn number(&self, answer: &Value) -> Result<i64, BackendError> {
         match answer {
-            Value::Int(answer) => Ok(*answer == 1),
+            Value::Int(answer) => Ok(*answer),
             other => Err(self.unexpected(other)),
         }
     }
@@ -360,6 +361,15 @@ impl Route for Live {
                 _ => Live::release(self, &RELEASE, entry).await,
             }
         })
+    }
+}
+
+/// What a release has answered.
+pub(super) fn released(answer: i64) -> Released {
+    match answer {
+        1 => Released::Freed,
+        2 => Released::Left,
+        _ => Released::NotHeld,
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) static SHARE: Lua = Lua::new(
     include_str!("../../../scripts/share.lua"),
     |_| &[LINE, MARK],
     |command, entry, _| {
-        command.arg(millis(entry.ttl)).arg(Letter(entry.kind)).arg(stay(entry));
+        command.arg(millis(entry.ttl)).arg(Letter(entry.kind)).arg(stay(entry)).arg(entry.beside);
     },
 );
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
@@ -128,7 +128,7 @@ fn set<'a>(command: &'a mut Cmd, entry: &Entry<'_>) -> &'a mut Cmd {
 
 /// For how long to hold others back, if not this but a later attempt may succeed.
 fn stay(entry: &Entry<'_>) -> u64 {
-    entry.returning.map_or(0, |returning| millis(returning.min(entry.ttl)))
+    entry.returning.map_or(0, |returning| millis(returning.min(FORGET)))
 }
 
 /// A kind as the scripts know it.

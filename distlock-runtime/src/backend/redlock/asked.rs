@@ -43,7 +43,7 @@ impl Asked {
     }
 
     pub(super) fn entry(&self) -> Entry<'_> {
-        Entry { fencing: self.fencing, ..Entry::new(&self.key, &self.value, self.ttl, self.timeout) }
+        Entry { fencing: self.fencing, marked: false, ..Entry::new(&self.key, &self.value, self.ttl, self.timeout) }
     }
 
     /// The same with what is left of the time that a command may take, for a server that is asked after others.
@@ -111,7 +111,7 @@ impl Asked {
     pub(super) fn was_released(&self, place: usize, answer: &Result<Released, BackendError>) {
         match (self.traces(), answer) {
             (Some(traces), Ok(Released::Freed)) => traces.free(place),
-            (Some(traces), Ok(Released::NotHeld)) => traces.absent(place),
+            (Some(traces), Ok(Released::Left | Released::NotHeld)) => traces.absent(place),
             _ => {}
         }
     }
