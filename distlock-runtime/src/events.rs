@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tracing::{Span, debug, error, error_span, info, info_span, warn};
 
-pub(crate) use self::listener::Listener;
+pub(crate) use self::listener::{Hear, Listener};
 pub use self::listener::{LockEvent, LockEventKind};
 use crate::backend::{BackendError, Kind, Released};
 use crate::hold::Hold;

@@ -1,3 +1,4 @@
+mod asking;
 mod group;
 mod state;
 
@@ -10,7 +11,6 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use self::state::{ENDED, State, is_deadline, mark, reason};
-use crate::backend::Entry;
 use crate::clock::Time;
 use crate::events::Audience;
 use crate::key::Key;
@@ -165,14 +165,6 @@ impl Hold {
         self.marked.store(from.is_marked(), Ordering::Relaxed);
     }
 
-    pub(crate) fn may_have_mark(&self) {
-        self.marked.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_marked(&self) -> bool {
-        self.marked.load(Ordering::Relaxed)
-    }
-
     /// Takes the token of a nested call that has taken further keys.
     pub(crate) fn outdo(&self, token: FencingToken) {
         self.set_fence(token);
@@ -206,20 +198,6 @@ impl Hold {
         self.fence.store(token.get(), Ordering::Relaxed);
     }
 
-    pub(crate) fn attempt(&self) -> u64 {
-        self.attempt.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn count_attempt(&self) -> u64 {
-        self.attempt.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Within which time a refused attempt is followed by another; nothing after the last.
-    pub(crate) fn next_try_within(&self) -> Option<Duration> {
-        let Terms { retry, backoff, command_timeout, .. } = self.terms;
-        (self.attempt() <= u64::from(retry)).then(|| backoff.longest_pause().saturating_add(command_timeout))
-    }
-
     pub(crate) fn answered(&self) {
         self.unanswered.store(false, Ordering::Relaxed);
     }
@@ -227,22 +205,6 @@ impl Hold {
     /// Notes that the server has not answered, and says whether it had before.
     pub(crate) fn first_unanswered(&self) -> bool {
         !self.unanswered.swap(true, Ordering::Relaxed)
-    }
-
-    /// The hold as a backend sees it, where an answer is of use for the command timeout.
-    pub(crate) fn entry(self: &Arc<Self>) -> Entry<'_> {
-        self.entry_within(self.terms.command_timeout)
-    }
-
-    pub(crate) fn entry_within(self: &Arc<Self>, timeout: Duration) -> Entry<'_> {
-        let entry = self.bare_entry(timeout);
-        Entry { waiter: self.waiter.as_deref(), marked: self.is_marked(), hold: Some(self), ..entry }
-    }
-
-    /// The same for what leaves the lock as it is.
-    pub(crate) fn bare_entry(&self, timeout: Duration) -> Entry<'_> {
-        let entry = Entry::new(self.key.as_str(), self.value(), self.terms.ttl, timeout);
-        Entry { kind: self.terms.kind, marked: false, ..entry }
     }
 
     /// The lock was granted by a request that was sent at `sent`.
@@ -331,11 +293,6 @@ impl Hold {
             lost_at => Time::from_nanos(lost_at),
         };
         lost_at.saturating_since(self.acquired())
-    }
-
-    /// How long ago the lock was asked for.
-    pub(crate) fn waited(&self) -> Duration {
-        Time::now().saturating_since(self.asked)
     }
 
     /// Whether it passes under another, which is the one that is acquired and ends.

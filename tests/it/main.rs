@@ -18,6 +18,7 @@ mod harness;
 mod roles;
 
 mod selftest;
+mod test_util;
 mod tidy;
 
 mod conformance;
@@ -42,6 +43,7 @@ mod kinds;
 mod leases;
 mod lost;
 mod nesting;
+mod observing;
 mod odd_backends;
 mod odd_callers;
 mod odd_runtimes;

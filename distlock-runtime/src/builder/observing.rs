@@ -5,12 +5,12 @@ use std::fmt;
 use super::LockManagerBuilder;
 use crate::LockError;
 use crate::backend::BackendError;
-use crate::events::{Listener, LockEvent};
+use crate::events::{Hear, Listener, LockEvent};
 
 /// What an application wants to be told, and how.
 #[derive(Default)]
 pub(super) struct Observing {
-    listener: Option<Box<dyn Fn(&LockEvent) + Send>>,
+    listener: Option<Hear>,
     pub(super) keys_in_spans: bool,
 }
 

@@ -116,7 +116,8 @@ pub enum LockEventKind {
 /// How many events wait for a listener at most.
 const MOST_WAITING: usize = 4_096;
 
-type Hear = Box<dyn Fn(&LockEvent) + Send>;
+/// What an application does with an event.
+pub(crate) type Hear = Box<dyn Fn(&LockEvent) + Send>;
 
 /// The way to an application's listener. It has a thread of its own, which ends with the last of these.
 pub(crate) struct Listener {

@@ -18,7 +18,7 @@ fn labels(hold: &Hold) -> [Label; 2] {
     [Label::from_static_parts("function", function), Label::from_static_parts("kind", kind)]
 }
 
-fn with(labels: [Label; 2], name: &'static str, value: &'static str) -> Vec<Label> {
+fn with(labels: &[Label; 2], name: &'static str, value: &'static str) -> Vec<Label> {
     let mut labels = labels.to_vec();
     labels.push(Label::from_static_parts(name, value));
     labels
@@ -26,29 +26,29 @@ fn with(labels: [Label; 2], name: &'static str, value: &'static str) -> Vec<Labe
 
 pub(super) fn note(hold: &Hold, happening: &Happening<'_>) {
     let labels = labels(hold);
-    let result = |labels, value| with(labels, "result", value);
+    let result = |value| with(&labels, "result", value);
     match happening {
         Happening::Acquired { waited } => {
-            counter!("distlock_acquires_total", result(labels.clone(), "acquired")).increment(1);
-            histogram!("distlock_wait_seconds", result(labels.clone(), "acquired")).record(waited.as_secs_f64());
+            counter!("distlock_acquires_total", result("acquired")).increment(1);
+            histogram!("distlock_wait_seconds", result("acquired")).record(waited.as_secs_f64());
             gauge!("distlock_held", labels.to_vec()).increment(1.0);
         }
         Happening::GaveUp { error, waited } => {
-            counter!("distlock_acquires_total", result(labels.clone(), error.label())).increment(1);
-            histogram!("distlock_wait_seconds", result(labels, error.label())).record(waited.as_secs_f64());
+            counter!("distlock_acquires_total", result(error.label())).increment(1);
+            histogram!("distlock_wait_seconds", result(error.label())).record(waited.as_secs_f64());
         }
-        Happening::Passed => counter!("distlock_acquires_total", result(labels, "passed")).increment(1),
-        Happening::Refused { .. } => counter!("distlock_attempts_failed_total", result(labels, "busy")).increment(1),
-        Happening::Failed { .. } => counter!("distlock_attempts_failed_total", result(labels, "backend")).increment(1),
+        Happening::Passed => counter!("distlock_acquires_total", result("passed")).increment(1),
+        Happening::Refused { .. } => counter!("distlock_attempts_failed_total", result("busy")).increment(1),
+        Happening::Failed { .. } => counter!("distlock_attempts_failed_total", result("backend")).increment(1),
         Happening::Renewed { late } => {
-            counter!("distlock_renewals_total", result(labels.clone(), "extended")).increment(1);
+            counter!("distlock_renewals_total", result("extended")).increment(1);
             histogram!("distlock_renewal_lateness_seconds", labels.to_vec()).record(late.as_secs_f64());
         }
         Happening::RenewalFailed { .. } => {
-            counter!("distlock_renewals_total", result(labels, "failed")).increment(1);
+            counter!("distlock_renewals_total", result("failed")).increment(1);
         }
         Happening::Lost { reason, .. } => {
-            counter!("distlock_losses_total", with(labels, "reason", word(*reason))).increment(1);
+            counter!("distlock_losses_total", with(&labels, "reason", word(*reason))).increment(1);
         }
         Happening::Ended { held_for } => {
             histogram!("distlock_held_seconds", labels.to_vec()).record(held_for.as_secs_f64());
@@ -63,7 +63,7 @@ pub(super) fn note(hold: &Hold, happening: &Happening<'_>) {
                 Reclaim::NothingThere => "nothing_there",
                 Reclaim::LeftToExpire => "left_to_expire",
             };
-            counter!("distlock_reclaims_total", result(labels, value)).increment(1);
+            counter!("distlock_reclaims_total", result(value)).increment(1);
         }
     }
 }

@@ -1,0 +1,260 @@
+//! What is told beside the log: to a listener, to meters, and in the spans of traces.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use distlock::{LockError, LockEvent, LockEventKind, LockManager, LostReason, Mode, distributed_lock};
+use metrics_util::MetricKind;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::with_default;
+use tracing::{Event, Metadata, Subscriber};
+
+use crate::harness::eventually::eventually;
+
+const FOR_EVER: Duration = Duration::from_secs(600);
+
+/// A manager in memory, and what its listener hears.
+async fn heard() -> (LockManager, Receiver<LockEvent>) {
+    let (told, heard) = channel();
+    let listener = move |event: &LockEvent| drop(told.send(event.clone()));
+    (LockManager::builder().url("memory://").listener(listener).build().await.unwrap(), heard)
+}
+
+/// The next event about a lock, with its name.
+fn next(heard: &Receiver<LockEvent>) -> (String, LockEvent) {
+    let event = heard.recv_timeout(Duration::from_secs(60)).unwrap();
+    let name = format!("{:?}", event.kind);
+    (name.split([' ', '{']).next().unwrap_or_default().to_owned(), event)
+}
+
+fn names(heard: &Receiver<LockEvent>, count: usize) -> Vec<String> {
+    (0..count).map(|_| next(heard).0).collect()
+}
+
+#[distributed_lock(key = "listened:<id>", mode = read)]
+async fn listened(id: u32) -> Result<u32, LockError> {
+    Ok(id)
+}
+
+#[tokio::test]
+async fn a_listener_hears_the_life_of_a_lock() {
+    let (locks, heard) = heard().await;
+    locks.scope(listened(7)).await.unwrap();
+    let (name, event) = next(&heard);
+    assert_eq!((name.as_str(), event.key.as_str(), event.attempt), ("Acquired", "listened:7", 1));
+    assert!(event.function.unwrap().ends_with("observing::listened"), "{event:?}");
+    assert_eq!((event.mode, event.permits, event.missed), (Some(Mode::Read), None, 0));
+    assert_eq!(names(&heard, 1), ["Ended"]);
+}
+
+#[tokio::test]
+async fn a_listener_hears_of_refusals_and_of_who_gives_up() {
+    let (locks, heard) = heard().await;
+    let guard = locks.lock("k").permits(1).acquire().await.unwrap();
+    assert!(locks.lock("k").permits(1).retry(1).acquire().await.unwrap_err().is_busy());
+    assert_eq!(names(&heard, 3), ["Acquired", "Refused", "Refused"]);
+    let (_, event) = next(&heard);
+    assert_eq!((event.permits, event.mode, event.attempt), (Some(1), None, 2));
+    match event.kind {
+        LockEventKind::GaveUp { reason, error, .. } => {
+            assert_eq!(reason, "busy");
+            assert!(error.contains("gave up after 2 attempts"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(guard);
+    let mut last = names(&heard, 2);
+    last.sort();
+    assert_eq!(last, ["Ended", "Reclaimed"], "what is dropped is freed by the watchdog");
+}
+
+#[tokio::test]
+async fn a_listener_hears_of_renewals_and_losses() {
+    let (locks, heard) = heard().await;
+    let guard = locks.lock("k").ttl(Duration::from_millis(900)).acquire().await.unwrap();
+    assert_eq!(names(&heard, 2), ["Acquired", "Renewed"]);
+    locks.shutdown(Duration::ZERO).await;
+    let lost = std::iter::repeat_with(|| next(&heard).1.kind).find_map(|kind| match kind {
+        LockEventKind::Lost { reason, .. } => Some(reason),
+        _ => None,
+    });
+    assert_eq!(lost, Some(LostReason::Shutdown));
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_listener_that_panics_or_blocks_harms_nothing() {
+    let (begin, begun) = channel::<()>();
+    let begun = Mutex::new(begun);
+    let listener = move |event: &LockEvent| {
+        assert!(event.key != "panic", "as it should");
+        // Until the test is over.
+        let _ = begun.lock().unwrap().recv();
+    };
+    let locks = LockManager::builder().url("memory://").listener(listener).build().await.unwrap();
+    locks.lock("panic").acquire().await.unwrap().release().await.unwrap();
+    // Far more than can wait.
+    for _ in 0..5_000 {
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(begin);
+}
+
+#[tokio::test]
+async fn a_listener_is_told_how_many_events_it_has_missed() {
+    let (told, heard) = channel();
+    let (begin, begun) = channel::<()>();
+    let (begun, first) = (Mutex::new(begun), Mutex::new(true));
+    let listener = move |event: &LockEvent| {
+        if std::mem::replace(&mut *first.lock().unwrap(), false) {
+            let _ = begun.lock().unwrap().recv();
+        }
+        drop(told.send(event.clone()));
+    };
+    let locks = LockManager::builder().url("memory://").listener(listener).build().await.unwrap();
+    for _ in 0..5_000 {
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(begin);
+    eventually("those that wait to be heard", async || heard.try_iter().count() == 0).await;
+    locks.lock("last").acquire().await.unwrap().release().await.unwrap();
+    let (_, event) = next(&heard);
+    assert_eq!(event.key, "last");
+    assert!(event.missed > 5_000, "{event:?}");
+}
+
+static METERS: LazyLock<Snapshotter> = LazyLock::new(|| {
+    let recorder = DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    recorder.install().unwrap();
+    snapshotter
+});
+
+/// What the meters have said so far about a function, added up: by name, result and kind.
+#[derive(Default)]
+struct Said(HashMap<(String, String), f64>);
+
+impl Said {
+    fn listen(&mut self, function: &str) {
+        for (key, _, _, value) in METERS.snapshot().into_vec() {
+            let (kind, key) = key.into_parts();
+            let label =
+                |name: &str| key.labels().find(|label| label.key() == name).map(|label| label.value().to_owned());
+            assert!(key.labels().all(|label| !label.value().contains("metered:")), "no key in a label: {key:?}");
+            if !key.name().starts_with("distlock") || !label("function").is_some_and(|name| name.ends_with(function)) {
+                continue;
+            }
+            let said = self.0.entry((key.name().to_owned(), label("result").unwrap_or_default()));
+            #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+            let value = match value {
+                DebugValue::Counter(count) => count as f64,
+                DebugValue::Gauge(value) => value.into_inner(),
+                DebugValue::Histogram(values) => values.len() as f64,
+            };
+            // A counter is told with its sum, a histogram with what is new.
+            let said = said.or_default();
+            *said = if kind == MetricKind::Histogram { *said + value } else { value };
+        }
+    }
+
+    fn value(&self, name: &str, result: &str) -> f64 {
+        self.0.get(&(name.to_owned(), result.to_owned())).copied().unwrap_or_default()
+    }
+}
+
+#[distributed_lock(key = "metered:<id>", ttl = "900ms")]
+async fn metered(id: u32, time: Duration) -> Result<u32, LockError> {
+    // For as long as the test needs renewals, or next to nothing.
+    tokio::time::sleep(time).await;
+    Ok(id)
+}
+
+#[tokio::test]
+async fn meters_count_by_function_and_never_by_key() {
+    LazyLock::force(&METERS);
+    let locks = LockManager::in_memory();
+    let mut said = Said::default();
+    let long = tokio::spawn(locks.scope(metered(1, Duration::from_secs(2))));
+    while said.value("distlock_held", "") < 0.5 {
+        tokio::task::yield_now().await;
+        said.listen("observing::metered");
+    }
+    assert!(locks.scope(metered(1, Duration::ZERO)).await.unwrap_err().is_busy());
+    locks.scope(metered(2, Duration::ZERO)).await.unwrap();
+    long.await.unwrap().unwrap();
+    said.listen("observing::metered");
+    let count = |name: &str, result: &str| said.value(name, result);
+    assert!((count("distlock_acquires_total", "acquired") - 2.0).abs() < 0.1);
+    assert!((count("distlock_acquires_total", "busy") - 1.0).abs() < 0.1);
+    assert!((count("distlock_wait_seconds", "acquired") - 2.0).abs() < 0.1);
+    assert!((count("distlock_held_seconds", "") - 2.0).abs() < 0.1);
+    assert!(count("distlock_renewals_total", "extended") > 0.5);
+    assert!(count("distlock_renewal_lateness_seconds", "") > 0.5);
+    assert!(count("distlock_held", "").abs() < 0.1, "nothing is held any more");
+}
+
+/// Keeps the spans that are made on this thread, with their fields.
+#[derive(Clone, Default)]
+struct Spans(Arc<Mutex<Vec<String>>>);
+
+struct Fields<'a>(&'a mut String);
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.push_str(&format!(" {}={value:?}", field.name()));
+    }
+}
+
+impl Subscriber for Spans {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_span() && metadata.target() == "distlock"
+    }
+
+    fn new_span(&self, span: &Attributes<'_>) -> Id {
+        let mut spans = self.0.lock().unwrap();
+        let mut text = span.metadata().name().to_owned();
+        if let Some(parent) = span.parent() {
+            text.push_str(&format!(" in {}", parent.into_u64()));
+        }
+        span.record(&mut Fields(&mut text));
+        spans.push(text);
+        Id::from_u64(spans.len() as u64)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, _: &Event<'_>) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[distributed_lock(key = "traced:<id>")]
+async fn traced(id: u32) -> Result<u32, LockError> {
+    Ok(id)
+}
+
+fn spans_of(keys_in_spans: bool) -> Vec<String> {
+    let spans = Spans::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let call = async {
+        let builder = LockManager::builder().url("memory://").keys_in_spans(keys_in_spans).ttl(FOR_EVER);
+        let locks = builder.build().await.unwrap();
+        locks.scope(traced(42)).await.unwrap();
+    };
+    with_default(spans.clone(), || runtime.block_on(call));
+    let spans = spans.0.lock().unwrap();
+    spans.clone()
+}
+
+#[test]
+fn a_trace_shows_waiting_and_holding_apart_and_no_arguments() {
+    let function = "function=\"it::observing::traced\"";
+    let plain = [format!("distributed_lock {function}"), "acquire in 1".to_owned(), "hold in 1".to_owned()];
+    assert_eq!(spans_of(false), plain);
+    assert_eq!(spans_of(true)[0], format!("distributed_lock {function} key=\"traced:42\""));
+}
