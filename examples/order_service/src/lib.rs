@@ -1,0 +1,11 @@
+//! Orders that are paid once, however often the customer taps: distlock in front of a database and a payment provider.
+//!
+//! Read in this order: `pay` is the point, `idempotency` and `store` are the other two lines of defence, `service` is the HTTP
+//! around them, `provider` the slow and failing one who takes the money. `alternatives` does without a lock.
+
+pub mod service;
+pub mod provider;
+pub mod config;
+
+/// What ends a process.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
