@@ -20,6 +20,17 @@ const CHARGED: [(&str, RGBColor); 4] = [
     ("more often", RGBColor(200, 50, 50)),
 ];
 
+/// One for each mode, after Okabe and Ito, for those who see colours in other ways, too.
+const LINES: [RGBColor; 7] = [
+    RGBColor(0, 0, 0),
+    RGBColor(150, 150, 150),
+    RGBColor(86, 180, 233),
+    RGBColor(213, 94, 0),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+];
+
 pub(crate) fn draw(path: &Path, reports: &[Report], seed: u64) -> Result<(), Failure> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
@@ -91,7 +102,7 @@ fn draw_waits(area: &Area<'_>, reports: &[Report]) -> Result<(), Failure> {
         .light_line_style(TRANSPARENT)
         .draw()?;
     for (number, report) in reports.iter().enumerate() {
-        let color = Palette99::pick(number).to_rgba();
+        let color = LINES.get(number % LINES.len()).copied().unwrap_or(BLACK);
         chart
             .draw_series(LineSeries::new(steps(report), color.stroke_width(2)))?
             .label(report.mode.name)

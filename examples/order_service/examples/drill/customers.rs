@@ -32,7 +32,6 @@ pub(crate) struct Answers {
 #[derive(Clone)]
 pub(crate) struct Customer {
     pub(crate) world: Arc<World>,
-    pub(crate) client: reqwest::Client,
     pub(crate) answers: Arc<Mutex<Answers>>,
     pub(crate) order: String,
     pub(crate) key: String,
@@ -81,7 +80,7 @@ impl Customer {
 
     async fn tap(&self, instance: usize) -> Answer {
         let url = format!("{}/orders/{}/pay", self.world.address(instance), self.order);
-        let sent = self.client.post(url).header("Idempotency-Key", &self.key).send().await;
+        let sent = self.world.client().post(url).header("Idempotency-Key", &self.key).send().await;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let Ok(response) = sent else {
             answers.none += 1;

@@ -15,9 +15,11 @@ pub(crate) struct Plan {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
+    /// When its customers come, from the beginning.
+    pub(crate) begins: Duration,
     pub(crate) fault: Fault,
-    /// When the fault comes, from the beginning: the provider has been asked then, and has not answered.
-    pub(crate) strikes: Duration,
+    /// When the fault comes, counted from when the provider has been asked for the first of the charges. It has not answered by then.
+    pub(crate) strikes_after: Duration,
     /// How long it lasts.
     pub(crate) lasts: Duration,
     /// The instance that it hits; the group's customers tap there first.
@@ -60,7 +62,7 @@ impl Plan {
         // A frozen instance is not also killed: that would free it from the pause.
         let frozen = random.usize(..INSTANCES);
         let killed = (frozen + random.usize(1..INSTANCES)) % INSTANCES;
-        let orders = if quick { 1 } else { 3 };
+        let orders = if quick { 2 } else { 3 };
         let groups = faults.into_iter().zip(0_u32..).map(|(fault, at)| {
             let instance = match fault {
                 Fault::FreezeInstance => frozen,
@@ -82,29 +84,37 @@ impl Plan {
 }
 
 impl Group {
-    fn of(random: &mut Rng, fault: Fault, instance: usize, at: u32, orders: usize) -> Group {
-        let begins = Duration::from_millis(1_700) * at;
-        let strikes = begins + milliseconds(random, 250, 350);
+    fn of(random: &mut Rng, fault: Fault, instance: usize, at: u32, orders: u32) -> Group {
+        let begins = Duration::from_millis(1_900) * at;
+        let strikes_after = milliseconds(random, 20, 250);
         let lasts = match fault {
             Fault::FreezeInstance => TTL + milliseconds(random, 800, 1_400),
             Fault::KillInstance => milliseconds(random, 600, 1_200),
             Fault::FreezeRedis => TTL + milliseconds(random, 300, 600),
             Fault::RestartRedis => milliseconds(random, 50, 300),
         };
-        let orders = (0..orders).map(|_| Order::of(random, begins, instance)).collect();
-        Group { fault, strikes, lasts, instance, orders }
+        let orders = (0..orders).map(|at| Order::of(random, begins, instance, at)).collect();
+        Group { begins, fault, strikes_after, lasts, instance, orders }
     }
 }
 
 impl Order {
-    /// The first device taps three times, first at the instance that the fault will hit; the second one twice.
-    fn of(random: &mut Rng, begins: Duration, instance: usize) -> Order {
-        let first = Tap { at: begins + milliseconds(random, 0, 60), instance };
+    /// The first device taps three times, the second one twice. The first order of a group is tapped first at the instance that
+    /// the fault will hit. For the second one, both devices tap at the same moment, at different instances: two people, one
+    /// order. The third one is like the first, but somewhere else.
+    fn of(random: &mut Rng, begins: Duration, instance: usize, at: u32) -> Order {
+        let begins = begins + Duration::from_millis(450) * at;
+        let elsewhere = (instance + at as usize) % INSTANCES;
+        let first = Tap { at: begins, instance: elsewhere };
         let mut later =
             |least, most| Tap { at: begins + milliseconds(random, least, most), instance: random.usize(..INSTANCES) };
+        let second = match at {
+            1 => Tap { at: begins, instance: (elsewhere + 1) % INSTANCES },
+            _ => later(80, 200),
+        };
         let devices = vec![
             Device { taps: vec![first, later(120, 240), later(300, 600)] },
-            Device { taps: vec![later(80, 200), later(400, 900)] },
+            Device { taps: vec![second, later(400, 900)] },
         ];
         Order { amount: random.u32(100..100_000), devices }
     }
@@ -116,10 +126,10 @@ fn milliseconds(random: &mut Rng, least: u64, most: u64) -> Duration {
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (strikes, lasts) = (self.strikes.as_secs_f64(), self.lasts.as_secs_f64());
-        let what = self.fault.told(self.instance);
-        let orders = self.orders.len();
-        write!(f, "{strikes:.1} s: {what} for {lasts:.1} s, while {orders} orders are being paid")
+        let (begins, lasts) = (self.begins.as_secs_f64(), self.lasts.as_secs_f64());
+        let (orders, what) = (self.orders.len(), self.fault.told(self.instance));
+        let after = self.strikes_after.as_millis();
+        write!(f, "after {begins:.1} s {orders} orders are paid; {after} ms into that, {what} for {lasts:.1} s")
     }
 }
 

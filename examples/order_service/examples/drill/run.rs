@@ -5,19 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use order_service::Failure;
-use reqwest::Client;
 use serde::Deserialize;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::customers::{Answers, Customer, IMPATIENCE};
+use crate::customers::{Answers, Customer};
 use crate::faults;
 use crate::modes::Mode;
 use crate::plan::{Order, Plan};
 use crate::progress::Progress;
 use crate::report::{Bill, Report};
-use crate::world::{LONGEST_CHARGE, World};
+use crate::world::World;
 
 #[derive(Deserialize)]
 struct Created {
@@ -35,41 +34,49 @@ type Paid = (String, Option<Duration>);
 pub(crate) async fn run(mode: Mode, plan: &Plan, folder: &Path, progress: &Arc<Progress>) -> Result<Report, Failure> {
     progress.begin(mode.name);
     let world = Arc::new(World::start(mode, &folder.join(mode.name)).await?);
-    // No connection is used twice: one that is idle may lead to an instance that was killed.
-    let client = Client::builder().timeout(IMPATIENCE).pool_max_idle_per_host(0).no_proxy().build()?;
-    let orders = create_orders(&world, &client, plan).await?;
+    let orders = create_orders(&world, plan).await?;
 
     let answers = Arc::<Mutex<Answers>>::default();
     let begin = Instant::now();
-    let mut strikes = JoinSet::new();
+    let (mut strikes, mut rest) = (JoinSet::new(), orders.iter().cloned());
     for group in plan.groups.clone() {
-        strikes.spawn(faults::strike(world.clone(), group, begin, progress.clone()));
+        let orders = rest.by_ref().take(group.orders.len()).collect();
+        strikes.spawn(faults::strike(world.clone(), group, orders, begin, progress.clone()));
     }
     let mut customers = JoinSet::new();
     for (order, id) in plan.groups.iter().flat_map(|group| &group.orders).zip(&orders) {
         for (number, device) in order.devices.iter().enumerate() {
-            let (world, client, answers) = (world.clone(), client.clone(), answers.clone());
-            let key = format!("{id}-device-{number}");
-            let customer = Customer { world, client, answers, order: id.clone(), key };
+            let (world, answers, key) = (world.clone(), answers.clone(), format!("{id}-device-{number}"));
+            let customer = Customer { world, answers, order: id.clone(), key };
             let (id, device) = (id.clone(), device.clone());
             customers.spawn(async move { customer.pay(device, begin).await.map(|after| (id, after)) });
         }
     }
-    let paid = watch(&world, &client, customers, orders.len(), progress).await?;
+    let paid = watch(&world, customers, orders.len(), progress).await?;
     while let Some(struck) = strikes.join_next().await {
         struck??;
     }
-    // What the provider has been asked for, by whoever is not there any more, it still charges.
-    sleep(LONGEST_CHARGE).await;
+    be_quiet(&world).await?;
     let answers = *answers.lock().unwrap_or_else(PoisonError::into_inner);
-    report(mode, &world, &client, &orders, &paid, answers).await
+    report(mode, &world, &orders, &paid, answers).await
 }
 
-async fn create_orders(world: &World, client: &Client, plan: &Plan) -> Result<Vec<String>, Failure> {
+/// Waits until the provider has charged what it was asked for, be it by somebody who is not there any more.
+async fn be_quiet(world: &World) -> Result<(), Failure> {
+    let mut quiet = 0;
+    // A few looks in a row, since the last request of a customer may still be on its way.
+    while quiet < 5 {
+        quiet = if world.under_way().await?.is_empty() { quiet + 1 } else { 0 };
+        sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+async fn create_orders(world: &World, plan: &Plan) -> Result<Vec<String>, Failure> {
     let mut ids = Vec::new();
     for Order { amount, .. } in plan.groups.iter().flat_map(|group| &group.orders) {
         let url = format!("{}/orders", world.address(ids.len()));
-        let created = client.post(url).json(&json!({ "amount": amount })).send().await?.error_for_status()?;
+        let created = world.client().post(url).json(&json!({ "amount": amount })).send().await?.error_for_status()?;
         ids.push(created.json::<Created>().await?.id);
     }
     Ok(ids)
@@ -78,7 +85,6 @@ async fn create_orders(world: &World, client: &Client, plan: &Plan) -> Result<Ve
 /// Waits for all customers, and tells how far they are meanwhile.
 async fn watch(
     world: &World,
-    client: &Client,
     mut customers: JoinSet<Result<Paid, Failure>>,
     orders: usize,
     progress: &Progress,
@@ -92,7 +98,7 @@ async fn watch(
                 None => return Ok(paid),
             },
             _ = tick.tick() => {
-                let charges = world.charges(client).await?.len();
+                let charges = world.charges().await?.len();
                 let (done, left) = (paid.len(), customers.len());
                 progress.tell_state(&format!("{charges} charges for {orders} orders; {done} customers are done, {left} are not"));
             }
@@ -103,16 +109,14 @@ async fn watch(
 async fn report(
     mode: Mode,
     world: &World,
-    client: &Client,
     orders: &[String],
     paid: &[Paid],
     answers: Answers,
 ) -> Result<Report, Failure> {
-    let charges = world.charges(client).await?;
+    let charges = world.charges().await?;
     let mut bills = Vec::new();
     for id in orders {
-        let url = format!("{}/orders/{id}", world.address(0));
-        let stored: Stored = client.get(url).send().await?.error_for_status()?.json().await?;
+        let stored: Stored = world.get(format!("{}/orders/{id}", world.address(0))).await?;
         bills.push(Bill {
             order: id.clone(),
             charges: charges.iter().filter(|charge| charge.order == *id).count(),

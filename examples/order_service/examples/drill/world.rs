@@ -1,5 +1,6 @@
 //! What is drilled: three instances, a database that they share, a provider, and a Redis, all of one mode.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -7,16 +8,16 @@ use std::time::Duration;
 
 use order_service::Failure;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::Mutex as AsyncMutex;
 
+use crate::customers::IMPATIENCE;
 use crate::modes::Mode;
 use crate::process::Process;
 
 pub(crate) const INSTANCES: usize = 3;
 /// Shorter than most charges take, so that a pause of a little more than a second ends a lease.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
-/// The longest that a charge takes.
-pub(crate) const LONGEST_CHARGE: Duration = Duration::from_millis(1_500);
 
 /// The running processes, and how to reach them.
 pub(crate) struct World {
@@ -24,6 +25,7 @@ pub(crate) struct World {
     pub(crate) instances: Vec<AsyncMutex<Instance>>,
     addresses: Mutex<Vec<String>>,
     provider: String,
+    client: reqwest::Client,
     _provider: Process,
 }
 
@@ -47,7 +49,9 @@ impl World {
             instances.push(AsyncMutex::new(instance));
         }
         let (redis, addresses) = (AsyncMutex::new(redis), Mutex::new(addresses));
-        Ok(World { redis, instances, addresses, provider, _provider: process })
+        // No connection is used twice: one that is idle may lead to an instance that was killed.
+        let client = reqwest::Client::builder().timeout(IMPATIENCE).pool_max_idle_per_host(0).no_proxy().build()?;
+        Ok(World { redis, instances, addresses, provider, client, _provider: process })
     }
 
     /// The address of an instance, or of where it was when it was last up.
@@ -63,9 +67,22 @@ impl World {
         }
     }
 
+    pub(crate) fn client(&self) -> &reqwest::Client {
+        &self.client
+    }
+
     /// All charges that the provider has made, in their order.
-    pub(crate) async fn charges(&self, client: &reqwest::Client) -> Result<Vec<Charge>, Failure> {
-        Ok(client.get(format!("{}/charges", self.provider)).send().await?.error_for_status()?.json().await?)
+    pub(crate) async fn charges(&self) -> Result<Vec<Charge>, Failure> {
+        self.get(format!("{}/charges", self.provider)).await
+    }
+
+    /// What the provider was asked for and has not decided yet: how many charges, by order.
+    pub(crate) async fn under_way(&self) -> Result<BTreeMap<String, usize>, Failure> {
+        self.get(format!("{}/under-way", self.provider)).await
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, url: String) -> Result<T, Failure> {
+        Ok(self.client.get(url).send().await?.error_for_status()?.json().await?)
     }
 }
 
@@ -89,7 +106,7 @@ impl Instance {
             ("--idempotency", switch(mode.idempotency)),
             ("--fencing", switch(mode.fencing)),
             ("--ttl", format!("{}ms", TTL.as_millis())),
-            ("--wait", "4s".to_owned()),
+            ("--wait", "1500ms".to_owned()),
             ("--provider-timeout", "2500ms".to_owned()),
             // More than the longest pause, which may come between the record and the request, and the longest charge.
             ("--settle-after", "6s".to_owned()),
