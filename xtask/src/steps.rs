@@ -37,6 +37,8 @@ const STEPS: &[Step] = &[
     Step { name: "documentation tests", cargo: "test --workspace --all-features --doc", env: &[] },
     // Without features, as a newcomer types it: this also shows that the library builds that way.
     Step { name: "quickstart example", cargo: "run --example quickstart", env: &[] },
+    // Fails unless each order is charged once with all lines of defence, and some are charged twice without.
+    Step { name: "drill, in short", cargo: "run --example drill -- --quick", env: &[] },
 ];
 
 /// Runs every step and stops at the first that fails, naming it. Prints at the end how long each one took.

@@ -10,7 +10,7 @@ use crate::report::Report;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-const SIZE: (u32, u32) = (1_200, 520);
+const SIZE: (u32, u32) = (1_360, 520);
 const FONT: &str = "sans-serif";
 /// Never, once, twice, more often.
 const CHARGED: [(&str, RGBColor); 4] = [
@@ -32,6 +32,9 @@ const LINES: [RGBColor; 7] = [
 ];
 
 pub(crate) fn draw(path: &Path, reports: &[Report], seed: u64) -> Result<(), Failure> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
     area.fill(&WHITE)?;
     let area = area.titled(&format!("The drill: lines of defence under faults (seed {seed})"), (FONT, 22))?;

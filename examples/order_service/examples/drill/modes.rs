@@ -27,8 +27,8 @@ pub(crate) const MODES: &[Mode] = &[
     Mode { name: "fencing", fencing: true, claim: None, ..NONE },
     Mode { name: "idempotency", idempotency: true, claim: None, ..NONE },
     Mode { name: "lock", lock: true, ..NONE },
-    Mode { name: "lock+idempotency", lock: true, idempotency: true, claim: None, ..NONE },
     Mode { name: "lock+fencing", lock: true, fencing: true, claim: None, ..NONE },
+    Mode { name: "lock+idempotency", lock: true, idempotency: true, claim: None, ..NONE },
     Mode { name: "all", lock: true, idempotency: true, fencing: true, claim: Some(Claim::Once) },
 ];
 

@@ -9,12 +9,18 @@ const HEAD: &str = "
 lines of defence    never  once twice  more   all  most one  receipt    up   409   503 other  none      p50      p99
 ";
 
+const NOTE: &str = "
+Charges are the provider's. 409: busy, come back later. 503: the lock was lost, or Redis is away. None: no answer within 3 s.
+Fencing tokens come from the lock, so that `fencing` alone is `none`; they guard the store, and no store undoes a charge.
+
+";
+
 pub(crate) fn of(reports: &[Report]) -> String {
     reports.iter().fold(HEAD.to_owned(), |mut table, report| {
         // Writing to a string can't fail.
         let _ = writeln!(table, "{}", row(report));
         table
-    }) + "\n"
+    }) + NOTE
 }
 
 fn row(report: &Report) -> String {
