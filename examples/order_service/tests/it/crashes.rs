@@ -22,6 +22,21 @@ async fn a_payment_whose_instance_was_killed_is_settled_by_another_on_postgres_a
     is_settled_with_one_charge(&world, &other, &order).await;
 }
 
+/// It is told to end, as for a deployment: that is no crash, and nothing has to be settled.
+#[tokio::test]
+async fn an_instance_that_is_told_to_end_finishes_its_payment() {
+    let world = World::new(Kind::Servers, PROVIDER).await;
+    let (one, other) = tokio::join!(world.serve(SERVICE), world.serve(SERVICE));
+    let order = one.order(1_200).await;
+    let terminate = async {
+        world.is_asked_for(&order).await;
+        one.service.terminate().await
+    };
+    let (reply, ended_well) = tokio::join!(one.pay(&order, "tap"), terminate);
+    assert_eq!((reply.status, ended_well), (200, true), "{reply:?}");
+    assert_eq!(other.pay(&order, "tap").await.body, reply.body);
+}
+
 /// Nobody taps again: the nightly job settles it.
 #[tokio::test]
 async fn a_payment_whose_instance_was_killed_is_settled_by_the_reconciliation() {

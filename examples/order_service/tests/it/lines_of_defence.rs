@@ -1,5 +1,9 @@
 //! Each of the three lines holds alone, and without all of them the incident happens.
 
+use distlock::FencingToken;
+use order_service::error::Error;
+use order_service::store::Store;
+
 use crate::equal_payments::join_all;
 use crate::harness::{Customer, Kind, Reply, World};
 
@@ -34,6 +38,38 @@ async fn the_fencing_token_alone_lets_one_charge_through() {
     let (order, _) = tap(&[&one, &other], &different(10)).await;
     world.is_idle().await;
     assert_eq!(world.charges(&order).await, 1);
+}
+
+#[tokio::test]
+async fn the_store_refuses_every_step_of_a_holder_that_is_late_on_sqlite() {
+    the_store_refuses_every_step_of_a_holder_that_is_late(Kind::Local).await;
+}
+
+#[tokio::test]
+async fn the_store_refuses_every_step_of_a_holder_that_is_late_on_postgres() {
+    the_store_refuses_every_step_of_a_holder_that_is_late(Kind::Servers).await;
+}
+
+async fn the_store_refuses_every_step_of_a_holder_that_is_late(kind: Kind) {
+    let world = World::new(kind, PROVIDER).await;
+    let store = Store::open(&world.database()).await.unwrap();
+    let id = store.add_order(1_200).await.unwrap();
+    let (late, later) = (FencingToken::new(7), FencingToken::new(8));
+    store.enter_order(&id, late).await.unwrap();
+    store.record_intent(&id, late, None).await.unwrap();
+    // The later holder sees what the late one has done, and from then on there is no more of it.
+    assert!(store.enter_order(&id, later).await.unwrap().asked_ago.is_some());
+
+    let refused = [
+        store.enter_order(&id, late).await.map(drop),
+        store.record_intent(&id, late, None).await,
+        store.record_charge(&id, late, "charge").await,
+        store.withdraw_intent(&id, late).await,
+    ];
+    assert!(refused.iter().all(|step| matches!(step, Err(Error::Late))), "{refused:?}");
+    let order = store.order(&id).await.unwrap();
+    assert!(order.charge.is_none() && order.asked_ago.is_some(), "a late holder has written: {order:?}");
+    store.record_charge(&id, later, "charge").await.unwrap();
 }
 
 /// This also shows that the tests above can fail.

@@ -1,7 +1,7 @@
 //! The provider takes longer than the ttl, or never answers.
 
 use crate::equal_payments::join_all;
-use crate::harness::{Kind, World};
+use crate::harness::{Kind, World, eventually};
 
 #[tokio::test]
 async fn a_provider_slower_than_the_ttl_charges_once_on_sqlite_and_memory() {
@@ -42,6 +42,19 @@ async fn a_charge_whose_answer_is_lost_is_found_and_not_made_again() {
     assert!(first.retry_after.is_some(), "the customer isn't told when to come back: {first:?}");
     let last = customer.pay_at_last(&order, "lost").await;
     assert_eq!((last.status, world.charges(&order).await), (200, 1), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_customer_who_hangs_up_has_paid_nevertheless() {
+    let world = World::new(Kind::Local, "--delay 1s --failure-rate 0").await;
+    let customer = world.serve("--settle-after 24h").await;
+    let order = customer.order(1_200).await;
+    tokio::select! {
+        reply = customer.pay(&order, "tap") => panic!("answered before the customer hung up: {reply:?}"),
+        () = world.is_asked_for(&order) => {}
+    }
+    let path = format!("/orders/{order}");
+    eventually("it is paid", async || (customer.get(&path).await.body["status"] == "paid").then_some(())).await;
 }
 
 /// While it is uncertain whether the order is being charged, nobody charges it, under whatever key.

@@ -28,13 +28,12 @@ impl Postgres {
     pub async fn start() -> Postgres {
         let cluster = {
             let mut running = RUNNING.lock().await;
-            match running.upgrade() {
-                Some(cluster) => cluster,
-                None => {
-                    let cluster = Arc::new(Cluster::start().await);
-                    *running = Arc::downgrade(&cluster);
-                    cluster
-                }
+            if let Some(cluster) = running.upgrade() {
+                cluster
+            } else {
+                let cluster = Arc::new(Cluster::start().await);
+                *running = Arc::downgrade(&cluster);
+                cluster
             }
         };
         let name = format!("orders_{}", uuid::Uuid::new_v4().simple());
@@ -96,11 +95,10 @@ impl Drop for Cluster {
 
 /// Makes a cluster in the folder and starts its server, as a user who is not root, since for root Postgres refuses.
 fn launch(folder: &Path, port: u16) -> Child {
-    let as_postgres: &[&str] = match (id(&["-u"]), std::fs::metadata("/etc/debian_version")) {
-        (0, _) => &["--reuid", "postgres", "--regid", "postgres", "--clear-groups"],
-        _ => &[],
-    };
-    if !as_postgres.is_empty() {
+    let is_root = id(&["-u"]) == 0;
+    let as_postgres: &[&str] =
+        if is_root { &["--reuid", "postgres", "--regid", "postgres", "--clear-groups"] } else { &[] };
+    if is_root {
         chown(folder, Some(id(&["-u", "postgres"])), Some(id(&["-g", "postgres"]))).unwrap();
     }
     let (programs, data) = (programs(), folder.join("data"));

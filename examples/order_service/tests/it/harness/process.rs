@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{LazyLock, Mutex, mpsc};
 
+use super::eventually;
+
 type Order = (Command, mpsc::Sender<Child>);
 
 /// The kernel sends the parent-death signal when the *thread* that forked ends, and each test has a thread of its own. So
@@ -73,6 +75,13 @@ impl Process {
     /// SIGKILL: it has no time for anything.
     pub fn kill(&self) {
         end(&mut self.child.lock().unwrap());
+    }
+
+    /// SIGTERM, and waits until it has ended. Says whether it ended well.
+    pub async fn terminate(&self) -> bool {
+        let id = self.child.lock().unwrap().id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        eventually("it ends", async || self.child.lock().unwrap().try_wait().unwrap()).await.success()
     }
 
     pub fn log(&self) -> String {
