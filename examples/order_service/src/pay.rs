@@ -134,8 +134,8 @@ async fn pay_once(app: &App, payment: &Payment, held: Option<Held>) -> Result<Re
         return if is_ours { Ok(receipt) } else { Err(Error::AlreadyPaid(receipt)) };
     }
 
-    // A part of the second line: without it, nobody knows of a payment that was begun.
-    if key.is_some() {
+    // What the second and the third line go by. The lock alone has no memory: of a holder that died, or was late, nothing is left.
+    if key.is_some() || fence.is_some() {
         app.store.record_intent(&order.id, fence, key).await?;
     }
     if let Some(held) = &held {

@@ -2,24 +2,25 @@
 
 mod handlers;
 
+use std::future::IntoFuture;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::from_fn;
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 
 use crate::Failure;
 use crate::app::App;
 use crate::config::ServeConfig;
 use crate::{observe, reconcile};
 
-/// How long payments that are under way may take when the service is told to end.
-const FAREWELL: Duration = Duration::from_secs(5);
-
 /// Serves until the process is told to end. Prints `listening on http://..` first.
+///
+/// Told to end, it takes no more connections, lets the payments that are under way finish for as long as the provider may take,
+/// and answers those that wait for a lock with 503.
 ///
 /// # Errors
 ///
@@ -34,14 +35,19 @@ pub async fn serve(config: ServeConfig) -> Result<(), Failure> {
         let app = app.clone();
         async move { reconcile::every(&app, app.config.reconcile_every).await }
     });
-    tokio::select! {
-        ended = axum::serve(listener, router(app.clone())) => ended?,
-        () = told_to_end() => {}
-    }
-    nightly.abort();
-    // Payments are tasks of their own: what holds a lock may end, and frees it.
-    app.locks.shutdown(FAREWELL).await;
-    Ok(())
+    let (tell, told) = oneshot::channel::<()>();
+    let server = axum::serve(listener, router(app.clone())).with_graceful_shutdown(async move {
+        // That its other end is gone is what it tells.
+        let _ = told.await;
+    });
+    let farewell = async {
+        told_to_end().await;
+        drop(tell);
+        nightly.abort();
+        app.locks.shutdown(app.config.provider_timeout).await;
+    };
+    let (outcome, ()) = tokio::join!(server.into_future(), farewell);
+    Ok(outcome?)
 }
 
 /// All routes.

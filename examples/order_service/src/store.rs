@@ -109,9 +109,10 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// Where there is none.
+    /// Where there is none soon.
     pub async fn ping(&self) -> sqlx::Result<()> {
-        sqlx::query("SELECT 1").execute(&self.pool).await.map(drop)
+        let ping = sqlx::query("SELECT 1").execute(&self.pool);
+        tokio::time::timeout(Duration::from_secs(2), ping).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(drop)
     }
 }
 
