@@ -37,6 +37,7 @@ fn wrong_with(bill: &Bill) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::customers::Answers;
     use crate::modes::MODES;
 
     fn report(mode: &str, charges: &[usize]) -> Report {
@@ -44,7 +45,7 @@ mod tests {
         let bill =
             |charges: &usize| Bill { order: "7".to_owned(), charges: *charges, has_receipt: true, is_stored: true };
         let bills = charges.iter().map(bill).collect();
-        Report { mode, bills, waits: Vec::new(), gave_up: 0, answers: Default::default() }
+        Report { mode, bills, waits: Vec::new(), gave_up: 0, answers: Answers::default() }
     }
 
     #[test]

@@ -7,6 +7,10 @@
 //! do harm without them.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a program for a terminal")]
+#![cfg_attr(
+    test,
+    allow(clippy::expect_used, clippy::indexing_slicing, reason = "a panic is how a test says what broke")
+)]
 
 mod settings;
 mod roles;

@@ -99,8 +99,8 @@ async fn watch(
             },
             _ = tick.tick() => {
                 let charges = world.charges().await?.len();
-                let (done, left) = (paid.len(), customers.len());
-                progress.tell_state(&format!("{charges} charges for {orders} orders; {done} customers are done, {left} are not"));
+                let (done, devices) = (paid.len(), paid.len() + customers.len());
+                progress.tell_state(&format!("charges: {charges} for {orders} orders; devices with a receipt: {done} of {devices}"));
             }
         }
     }

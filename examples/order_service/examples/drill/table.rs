@@ -10,8 +10,9 @@ lines of defence    never  once twice  more   all  most one  receipt    up   409
 ";
 
 const NOTE: &str = "
-Charges are the provider's. 409: busy, come back later. 503: the lock was lost, or Redis is away. None: no answer within 3 s.
-Fencing tokens come from the lock, so that `fencing` alone is `none`; they guard the store, and no store undoes a charge.
+Charges are the provider's. 409: busy or not settled yet, come back later. 503: the lock was lost, or Redis is away. None: no
+answer within 3 s. Fencing tokens come from the lock, so that `fencing` alone is `none`. The lock alone has no memory of a payment
+that was begun by somebody who died or lost the lock; the other two lines write it down first.
 
 ";
 
