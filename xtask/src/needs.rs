@@ -12,6 +12,7 @@ const NEEDS: &[Need] = &[
     Need { package: "redis-server", is_there: has_redis_server },
     Need { package: "libfaketime", is_there: has_libfaketime },
     Need { package: "openssl", is_there: has_openssl },
+    Need { package: "postgresql", is_there: has_postgres },
 ];
 
 /// Installs the packages that are missing; does nothing where all are there.
@@ -48,6 +49,14 @@ fn has_openssl() -> bool {
     runs("openssl", "version")
 }
 
+/// For the tests of the example service. Debian keeps the programs of a server out of the path, apart by version.
+fn has_postgres() -> bool {
+    let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") else {
+        return false;
+    };
+    versions.flatten().any(|version| version.path().join("bin/initdb").exists())
+}
+
 /// The library stands in a folder named after the architecture.
 fn has_libfaketime() -> bool {
     let Ok(folders) = std::fs::read_dir("/usr/lib") else {
@@ -60,8 +69,8 @@ fn has_libfaketime() -> bool {
         .any(|library| library.exists())
 }
 
-/// Debian starts a service with `redis-server` where it can. The tests start their own servers on their own ports, so
-/// that one does no harm.
+/// Debian starts a service with `redis-server` and with `postgresql` where it can. The tests start their own servers on
+/// their own ports, so those do no harm.
 fn apt_get(arguments: &[&str]) -> Command {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.trim_ascii() == b"0");
     // `env` behind `sudo`, since sudo drops the variables of its caller.
