@@ -13,6 +13,7 @@ const NEEDS: &[Need] = &[
     Need { package: "libfaketime", is_there: has_libfaketime },
     Need { package: "openssl", is_there: has_openssl },
     Need { package: "prometheus", is_there: has_prometheus },
+    Need { package: "postgresql", is_there: has_postgres },
 ];
 
 /// Installs the packages that are missing; does nothing where all are there.
@@ -52,6 +53,14 @@ fn has_openssl() -> bool {
     runs("openssl", "version")
 }
 
+/// For the tests of the example service. Debian keeps the programs of a server out of the path, apart by version.
+fn has_postgres() -> bool {
+    let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") else {
+        return false;
+    };
+    versions.flatten().any(|version| version.path().join("bin/initdb").exists())
+}
+
 /// For the dashboard's queries and the alert rules; `promtool` comes with it.
 fn has_prometheus() -> bool {
     runs("prometheus", "--version") && runs("promtool", "--version")
@@ -69,8 +78,8 @@ fn has_libfaketime() -> bool {
         .any(|library| library.exists())
 }
 
-/// Debian starts a service with `redis-server` where it can. The tests start their own servers on their own ports, so
-/// that one does no harm.
+/// Debian starts a service with `redis-server` and with `postgresql` where it can. The tests start their own servers on
+/// their own ports, so those do no harm.
 fn apt_get(arguments: &[&str]) -> Command {
     let mut command = as_root("DEBIAN_FRONTEND=noninteractive");
     command.arg("apt-get").args(arguments);

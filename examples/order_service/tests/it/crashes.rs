@@ -2,9 +2,10 @@
 
 use crate::harness::{Customer, Kind, Process, World, eventually, is_asked_for};
 
-const PROVIDER: &str = "--delay 2s --failure-rate 0";
+/// Longer than the ttl, so that somebody else has the lock while the dead one's charge is still to come.
+const PROVIDER: &str = "--delay 5s --failure-rate 0";
 /// Longer than the provider takes, so that its list is the truth when it is asked.
-const SERVICE: &str = "--ttl 2s --settle-after 12s";
+const SERVICE: &str = "--ttl 1s --settle-after 16s";
 
 #[tokio::test]
 async fn a_payment_whose_instance_was_killed_is_settled_after_a_restart_on_sqlite_and_memory() {
@@ -76,8 +77,9 @@ async fn killed_in_mid_payment(provider: &Process, customer: &Customer) -> Strin
 }
 
 async fn is_settled_with_one_charge(world: &World, customer: &Customer, order: &str) {
-    let early = customer.pay(order, "tap").await;
-    assert!(early.status != 200 && early.retry_after.is_some(), "it was not told to come back: {early:?}");
+    // Under another key, so that nothing but the intent is in the way. On a machine that is slow it may be settled already.
+    let other = customer.pay(order, "other").await;
+    assert!(other.status == 409, "an order that may be charged yet was charged again: {other:?}");
     let last = customer.pay_at_last(order, "tap").await;
     world.is_idle().await;
     assert_eq!((last.status, world.charges(order).await), (200, 1), "{last:?}");

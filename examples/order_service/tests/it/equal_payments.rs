@@ -41,6 +41,6 @@ async fn a_hundred_equal_payments_charge_once(world: &World, instances: &[&Custo
 }
 
 /// All at once, and the replies in order.
-pub async fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
+pub(crate) async fn join_all<T>(futures: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
     futures_util::future::join_all(futures).await
 }

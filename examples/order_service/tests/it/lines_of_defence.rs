@@ -5,7 +5,7 @@ use order_service::error::Error;
 use order_service::store::Store;
 
 use crate::equal_payments::join_all;
-use crate::harness::{Customer, Kind, Reply, World};
+use crate::harness::{Customer, Gate, Kind, Reply, World};
 
 const PROVIDER: &str = "--delay 500ms --failure-rate 0";
 
@@ -28,16 +28,52 @@ async fn the_idempotency_key_alone_lets_one_charge_through() {
     assert_eq!(world.charges(&order).await, 1);
 }
 
-/// Locks in memory, of two instances: each believes that it has the lock. The token is all that is left of it.
 #[tokio::test]
 async fn the_fencing_token_alone_lets_one_charge_through() {
-    let world = World::new(Kind::Local, PROVIDER).await;
-    let flags = "--idempotency off --settle-after 12s";
-    let (one, other) = tokio::join!(world.serve(flags), world.serve(flags));
-    assert!(one.service.log().contains("locks are in memory"), "nobody was warned: {}", one.service.log());
-    let (order, _) = tap(&[&one, &other], &different(10)).await;
+    let (late, later, charges) = two_who_both_believe_they_have_the_lock("--idempotency off").await;
+    assert_eq!((late.status, late.body["kind"].as_str()), (503, Some("late")), "{late:?}");
+    assert_eq!((later.status, charges), (200, 1), "{later:?}");
+}
+
+/// What the test above would see if the store took everything.
+#[tokio::test]
+async fn without_the_fencing_token_a_holder_that_is_late_charges_as_well() {
+    let (_, _, charges) = two_who_both_believe_they_have_the_lock("--idempotency off --fencing off").await;
+    assert_eq!(charges, 2);
+}
+
+/// Stops one payment right before it records its intent, lets Redis forget its lock, lets another one get as far, and lets both
+/// go on. The ttl is so long that no renewal notices.
+async fn two_who_both_believe_they_have_the_lock(flags: &str) -> (Reply, Reply, usize) {
+    let world = World::new(Kind::Servers, PROVIDER).await;
+    let flags = format!("{flags} --ttl 10m");
+    let (one, other) = tokio::join!(world.serve(&flags), world.serve(&flags));
+    let order = one.order(1_200).await;
+    let gate = Gate::close(&world.database()).await;
+    let late = async {
+        let reply = one.pay(&order, "one").await;
+        assert!(reply.retry_after.is_none(), "it didn't get as far as the test wants: {reply:?}");
+        reply
+    };
+    let later = async {
+        gate.is_waited_at_by(1).await;
+        assert!(world.redis().delete(&format!("lock:{{order:{order}}}")).await, "there was no lock to delete");
+        let open = async {
+            gate.is_waited_at_by(2).await;
+            gate.open().await;
+        };
+        tokio::join!(other.pay(&order, "other"), open).0
+    };
+    let (late, later) = tokio::join!(late, later);
     world.is_idle().await;
-    assert_eq!(world.charges(&order).await, 1);
+    (late, later, world.charges(&order).await)
+}
+
+#[tokio::test]
+async fn that_locks_in_memory_are_no_defence_is_said_at_the_start() {
+    let world = World::new(Kind::Local, PROVIDER).await;
+    let log = world.serve("").await.service.log();
+    assert!(log.contains("the locks are in memory"), "{log}");
 }
 
 #[tokio::test]

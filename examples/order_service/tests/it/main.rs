@@ -1,6 +1,5 @@
 //! The service over HTTP, as real processes: on `SQLite` and locks in memory, and on Postgres and Redis.
 
-#![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod harness;

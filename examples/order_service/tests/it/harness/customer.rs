@@ -7,44 +7,44 @@ use serde_json::{Value, json};
 use super::{Process, SOON};
 
 /// A customer of one instance, which ends with the customer.
-pub struct Customer {
-    pub service: Process,
+pub(crate) struct Customer {
+    pub(crate) service: Process,
     http: reqwest::Client,
 }
 
 /// What the service said.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    pub status: u16,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
     /// In seconds.
-    pub retry_after: Option<u64>,
-    pub body: Value,
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) body: Value,
 }
 
 impl Customer {
-    pub fn of(service: Process) -> Customer {
+    pub(crate) fn of(service: Process) -> Customer {
         Customer { service, http: reqwest::Client::new() }
     }
 
-    pub async fn order(&self, amount: i64) -> String {
+    pub(crate) async fn order(&self, amount: i64) -> String {
         let made = self.post("/orders", &json!({ "amount": amount })).await;
         assert_eq!(made.status, 201, "{made:?}");
         made.body["id"].as_str().unwrap().to_owned()
     }
 
     /// Taps "pay" once.
-    pub async fn pay(&self, order: &str, key: &str) -> Reply {
+    pub(crate) async fn pay(&self, order: &str, key: &str) -> Reply {
         self.try_to_pay(order, key, "").await.unwrap()
     }
 
     /// The same with a body; `Err` if the instance is not there, or goes away meanwhile.
-    pub async fn try_to_pay(&self, order: &str, key: &str, body: &str) -> reqwest::Result<Reply> {
+    pub(crate) async fn try_to_pay(&self, order: &str, key: &str, body: &str) -> reqwest::Result<Reply> {
         let request = self.http.post(format!("{}/orders/{order}/pay", self.service.url)).body(body.to_owned());
         reply(request.header("Idempotency-Key", key).send().await?).await
     }
 
     /// Taps until there is a final answer, as a patient customer's app does.
-    pub async fn pay_at_last(&self, order: &str, key: &str) -> Reply {
+    pub(crate) async fn pay_at_last(&self, order: &str, key: &str) -> Reply {
         let begin = Instant::now();
         loop {
             let reply = self.pay(order, key).await;
@@ -57,16 +57,16 @@ impl Customer {
         }
     }
 
-    pub async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> Reply {
         reply(self.http.get(format!("{}{path}", self.service.url)).send().await.unwrap()).await.unwrap()
     }
 
-    pub async fn post(&self, path: &str, body: &Value) -> Reply {
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Reply {
         let request = self.http.post(format!("{}{path}", self.service.url)).json(body);
         reply(request.send().await.unwrap()).await.unwrap()
     }
 
-    pub async fn text(&self, path: &str) -> String {
+    pub(crate) async fn text(&self, path: &str) -> String {
         self.http.get(format!("{}{path}", self.service.url)).send().await.unwrap().text().await.unwrap()
     }
 }

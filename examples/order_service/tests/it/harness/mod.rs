@@ -5,19 +5,21 @@ mod redis;
 mod postgres;
 mod world;
 mod customer;
+mod gate;
 
-pub use customer::{Customer, Reply};
-pub use process::Process;
-pub use world::{Kind, World, is_asked_for};
+pub(crate) use customer::{Customer, Reply};
+pub(crate) use gate::Gate;
+pub(crate) use process::Process;
+pub(crate) use world::{Kind, World, is_asked_for};
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 /// How long anything may take that ought to happen soon: this only turns a hang into a failure.
-pub const SOON: Duration = Duration::from_secs(120);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// Polls until `check` has something, and fails with `what` after [`SOON`].
-pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = check().await {

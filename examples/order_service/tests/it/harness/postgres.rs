@@ -13,7 +13,7 @@ use super::{eventually, free_port};
 static RUNNING: Mutex<Weak<Cluster>> = Mutex::const_new(Weak::new());
 
 /// A database; the cluster ends with the last of them.
-pub struct Postgres {
+pub(crate) struct Postgres {
     cluster: Arc<Cluster>,
     name: String,
 }
@@ -25,7 +25,7 @@ struct Cluster {
 }
 
 impl Postgres {
-    pub async fn start() -> Postgres {
+    pub(crate) async fn start() -> Postgres {
         let cluster = {
             let mut running = RUNNING.lock().await;
             if let Some(cluster) = running.upgrade() {
@@ -41,7 +41,7 @@ impl Postgres {
         Postgres { cluster, name }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.cluster.url(&self.name)
     }
 }

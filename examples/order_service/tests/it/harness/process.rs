@@ -26,34 +26,34 @@ static STARTER: LazyLock<Mutex<mpsc::Sender<Order>>> = LazyLock::new(|| {
 
 /// A command whose process is killed when the tests end, however they end: `setpriv` sets that and becomes the program, so
 /// the process id is the program's.
-pub fn tied(setpriv: &[&str], program: impl AsRef<Path>) -> Command {
+pub(crate) fn tied(setpriv: &[&str], program: impl AsRef<Path>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(setpriv).args(["--pdeathsig", "KILL", "--"]).arg(program.as_ref());
     command
 }
 
-pub fn start(command: Command) -> Child {
+pub(crate) fn start(command: Command) -> Child {
     let (done, child) = mpsc::channel();
     STARTER.lock().unwrap().send((command, done)).unwrap();
     child.recv().unwrap()
 }
 
 /// Kills by process id and waits for the end. One that has ended already is no fault.
-pub fn end(child: &mut Child) {
+pub(crate) fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
 
 /// The service or its provider; killed on drop, when its log is shown if the test has failed.
-pub struct Process {
-    pub url: String,
+pub(crate) struct Process {
+    pub(crate) url: String,
     child: Mutex<Child>,
     log: PathBuf,
 }
 
 impl Process {
     /// Starts the built binary, and waits until it listens.
-    pub async fn start(folder: &Path, arguments: Vec<String>) -> Process {
+    pub(crate) async fn start(folder: &Path, arguments: Vec<String>) -> Process {
         let log = folder.join(format!("{}-{}.log", arguments[0], uuid::Uuid::new_v4()));
         let mut command = tied(&[], env!("CARGO_BIN_EXE_order-service"));
         // Nothing of what the developer has set counts.
@@ -73,18 +73,18 @@ impl Process {
     }
 
     /// SIGKILL: it has no time for anything.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         end(&mut self.child.lock().unwrap());
     }
 
     /// SIGTERM, and waits until it has ended. Says whether it ended well.
-    pub async fn terminate(&self) -> bool {
+    pub(crate) async fn terminate(&self) -> bool {
         let id = self.child.lock().unwrap().id().to_string();
         assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
         eventually("it ends", async || self.child.lock().unwrap().try_wait().unwrap()).await.success()
     }
 
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
 }

@@ -7,13 +7,13 @@ use super::process::{end, start, tied};
 use super::{eventually, free_port};
 
 /// Forgets everything when it is restarted; killed on drop.
-pub struct Redis {
+pub(crate) struct Redis {
     port: u16,
     child: Mutex<Option<Child>>,
 }
 
 impl Redis {
-    pub async fn start() -> Redis {
+    pub(crate) async fn start() -> Redis {
         // Somebody may take the port between our look and the server's.
         for _ in 0..5 {
             let redis = Redis { port: free_port(), child: Mutex::default() };
@@ -24,16 +24,16 @@ impl Redis {
         panic!("redis-server ends at once (`cargo xtask needs` installs it)");
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    pub fn go_down(&self) {
+    pub(crate) fn go_down(&self) {
         self.child.lock().unwrap().take().iter_mut().for_each(end);
     }
 
     /// Starts the server, and says whether it stays.
-    pub async fn go_up(&self) -> bool {
+    pub(crate) async fn go_up(&self) -> bool {
         let mut command = tied(&[], "redis-server");
         let port = self.port.to_string();
         command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
@@ -50,13 +50,13 @@ impl Redis {
         .await
     }
 
-    pub async fn delete(&self, key: &str) -> bool {
+    pub(crate) async fn delete(&self, key: &str) -> bool {
         let mut connection = self.client().get_multiplexed_async_connection().await.unwrap();
         let count: u32 = redis::cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
         count == 1
     }
 
-    pub fn client(&self) -> redis::Client {
+    pub(crate) fn client(&self) -> redis::Client {
         redis::Client::open(self.url()).unwrap()
     }
 
