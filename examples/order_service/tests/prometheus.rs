@@ -77,7 +77,7 @@ impl Service {
         let redis = Process::start(&mut redis);
         soon("Redis listens", || std::net::TcpStream::connect(format!("127.0.0.1:{port}")).ok());
         let (provider, provider_address) =
-            Process::of_ours(&["provider", "--listen", "127.0.0.1:0", "--delay", "800ms", "--failure-rate", "0"]);
+            Process::of_ours(&["provider", "--listen", "127.0.0.1:0", "--delay", "2s", "--failure-rate", "0"]);
         let database = format!("sqlite:{}", folder.join("orders.db").display());
         let redis_url = format!("redis://127.0.0.1:{port}");
         let (service, address) = Process::of_ours(&[
@@ -91,7 +91,7 @@ impl Service {
             "--provider",
             &provider_address,
             "--ttl",
-            "600ms",
+            "700ms",
             "--wait",
             "100ms",
         ]);

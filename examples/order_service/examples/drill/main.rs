@@ -64,6 +64,9 @@ fn drill(settings: &Settings) -> Result<ExitCode, Failure> {
 }
 
 async fn all_modes(settings: &Settings) -> Result<ExitCode, Failure> {
+    if std::process::Command::new("redis-server").arg("--version").output().is_err() {
+        return Err("there is no redis-server here; `cargo xtask needs` installs it on Debian".into());
+    }
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..100_000));
     let plan = plan::Plan::of(seed, settings.quick);
     let modes = settings.modes();
@@ -76,7 +79,10 @@ async fn all_modes(settings: &Settings) -> Result<ExitCode, Failure> {
 
     let mut reports = Vec::new();
     for mode in modes {
-        reports.push(run::run(*mode, &plan, folder.path(), &progress).await?);
+        match run::run(*mode, &plan, folder.path(), &progress).await {
+            Ok(report) => reports.push(report),
+            Err(error) => return Err(format!("{error}; logs: {}", folder.keep().display()).into()),
+        }
     }
     progress.done();
     print!("{}", table::of(&reports));

@@ -75,5 +75,5 @@ async fn first<T>(
             return Ok(found);
         }
     }
-    Err("a process ended before it was ready; see its log with --keep".into())
+    Err("a process ended before it was ready".into())
 }
