@@ -63,7 +63,8 @@ async fn an_order_that_is_paid_is_409_with_the_receipt_for_another_key() {
 #[tokio::test]
 async fn a_lock_that_somebody_holds_is_409_with_what_is_left_of_the_lease() {
     let world = World::new(Kind::Servers, PROVIDER).await;
-    let customer = world.serve("--wait 10ms").await;
+    // Longer than Redis may take to answer on a machine that has other things to do: else it would be 503.
+    let customer = world.serve("--wait 4s --ttl 12s").await;
     let order = customer.order(1_200).await;
     let locks = LockManager::connect(&world.redis().url()).await.unwrap();
     let lock = locks.lock(format!("order:{order}")).ttl(Duration::from_secs(600));

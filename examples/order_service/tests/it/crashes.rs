@@ -27,7 +27,7 @@ async fn a_payment_whose_instance_was_killed_is_settled_by_another_on_postgres_a
 #[tokio::test]
 async fn an_instance_that_is_told_to_end_finishes_its_payment() {
     let world = World::new(Kind::Servers, PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve(SERVICE), world.serve(SERVICE));
+    let (one, other) = tokio::join!(world.serve("--ttl 30s"), world.serve("--ttl 30s"));
     let order = one.order(1_200).await;
     let terminate = async {
         world.is_asked_for(&order).await;
@@ -71,8 +71,13 @@ async fn killed_in_mid_payment(provider: &Process, customer: &Customer) -> Strin
         is_asked_for(provider, &order).await;
         customer.service.kill();
     };
-    let (reply, ()) = tokio::join!(customer.try_to_pay(&order, "tap", ""), kill);
-    assert!(reply.is_err(), "a dead instance has answered: {reply:?}");
+    // Again and again, since on a machine that is slow the first may lose its short lease before it has asked.
+    let taps = async {
+        while let Ok(reply) = customer.try_to_pay(&order, "tap", "").await {
+            assert_ne!(reply.status, 200, "answered before it was killed: {reply:?}");
+        }
+    };
+    tokio::join!(taps, kill);
     order
 }
 

@@ -26,8 +26,9 @@ async fn a_redis_that_is_restarted_in_mid_payment_costs_no_second_charge() {
 
 #[tokio::test]
 async fn a_lock_that_is_lost_in_mid_payment_is_503_and_the_payment_is_settled() {
-    let world = World::new(Kind::Servers, "--delay 6s --failure-rate 0").await;
-    let customer = world.serve("--ttl 2s --settle-after 15s").await;
+    let world = World::new(Kind::Servers, "--delay 8s --failure-rate 0").await;
+    // A loss is noticed after a third of the ttl.
+    let customer = world.serve("--ttl 6s --settle-after 20s").await;
     let order = customer.order(1_200).await;
     let lose = async {
         world.is_asked_for(&order).await;

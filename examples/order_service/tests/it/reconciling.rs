@@ -3,7 +3,7 @@
 use distlock::LockManager;
 use serde_json::{Value, json};
 
-use crate::harness::{Kind, World};
+use crate::harness::{Kind, World, eventually};
 
 #[tokio::test]
 async fn while_one_instance_reconciles_another_skips_it() {
@@ -14,8 +14,9 @@ async fn while_one_instance_reconciles_another_skips_it() {
     let skipped = customer.post("/reconcile", &Value::Null).await;
     assert_eq!((skipped.status, &skipped.body["ran"]), (200, &json!(false)), "{skipped:?}");
     guard.release().await.unwrap();
-    let done = customer.post("/reconcile", &Value::Null).await;
-    assert_eq!((done.status, &done.body["ran"]), (200, &json!(true)), "{done:?}");
+    // It is also skipped where Redis takes too long to answer.
+    let ran = async || (customer.post("/reconcile", &Value::Null).await.body["ran"] == true).then_some(());
+    eventually("it runs", ran).await;
 }
 
 #[tokio::test]

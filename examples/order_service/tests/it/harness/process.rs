@@ -57,7 +57,7 @@ impl Process {
         let log = folder.join(format!("{}-{}.log", arguments[0], uuid::Uuid::new_v4()));
         let mut command = tied(&[], env!("CARGO_BIN_EXE_order-service"));
         // Nothing of what the developer has set counts.
-        command.env_clear().env("RUST_LOG", "info,distlock=debug").args(&arguments);
+        command.env_clear().env("RUST_LOG", "info,sqlx=warn,distlock=debug").args(&arguments);
         command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         tokio::task::spawn_blocking(move || {
             let mut child = start(command);
