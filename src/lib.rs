@@ -1,4 +1,5 @@
 //! [TOPOLOGIES.md]: crate::topologies
+//! [OBSERVABILITY.md]: crate::observability
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
@@ -15,6 +16,9 @@ pub use distlock_runtime::{assert_locked, test_util};
 
 #[doc = include_str!("../TOPOLOGIES.md")]
 pub mod topologies {}
+
+#[doc = include_str!("../OBSERVABILITY.md")]
+pub mod observability {}
 
 #[doc(hidden)]
 pub use distlock_runtime::private as __private;

@@ -68,7 +68,7 @@ fn the_documents_speak_of_this_version() {
 
 #[test]
 fn every_fixed_sleep_of_a_test_has_a_reason() {
-    let files = files(&["tests/it"], "rs");
+    let files = files(&["tests/it", "examples/order_service/tests"], "rs");
     let sleeps = files.iter().flat_map(|file| {
         let lines: Vec<&str> = file.text.lines().collect();
         let unreasoned = move |at: &usize| is_fixed_pause(lines[*at]) && !has_reason(&lines, *at);

@@ -9,7 +9,8 @@ const HELP: &str = "\
 Usage: cargo xtask <command>
 
   test      what CI runs: installs what the tests need from Debian's packages where it is missing
-            (redis-server, libfaketime, openssl), then formatting, clippy, documentation, all tests, the quickstart
+            (redis-server, libfaketime, openssl, postgresql, prometheus), then formatting, clippy, documentation, all tests, the
+            quickstart, the drill in short
   needs     only installs what the tests need
   help      this text
 

@@ -35,8 +35,11 @@ const STEPS: &[Step] = &[
     Step { name: "the same over a cluster", cargo: OVER_ANOTHER, env: &[("DISTLOCK_TOPOLOGY", "cluster")] },
     Step { name: "the same behind sentinels", cargo: OVER_ANOTHER, env: &[("DISTLOCK_TOPOLOGY", "sentinel")] },
     Step { name: "documentation tests", cargo: "test --workspace --all-features --doc", env: &[] },
-    // Without features, as a newcomer types it: this also shows that the library builds that way.
-    Step { name: "quickstart example", cargo: "run --example quickstart", env: &[] },
+    // Without features, which the package's name is for, since the example service would bring some: this also shows that the
+    // library builds that way.
+    Step { name: "quickstart example", cargo: "run --package distlock --example quickstart", env: &[] },
+    // Fails unless each order is charged once with all lines of defence, and some are charged twice without.
+    Step { name: "drill, in short", cargo: "run --package order-service --example drill -- --quick", env: &[] },
 ];
 
 /// Runs every step and stops at the first that fails, naming it. Prints at the end how long each one took.

@@ -1,0 +1,205 @@
+//! Paying an order: charged once, however often it is asked for and whoever dies in the middle.
+//!
+//! The order of the steps is the point. Each is made so that the process may end after it:
+//!
+//! 1. The lock is taken: others wait in line, or are told when to come back.
+//! 2. The idempotency key is claimed. A repeat of a payment that was answered ends here.
+//! 3. The order is read *and its fence raised*, in one statement. What an earlier holder wrote is seen; what it would still
+//!    write is refused.
+//! 4. An intent without an outcome is somebody's who has died or lost the lock. It may still be charged, so nobody charges
+//!    before the provider has told what became of it, and it can tell only when enough time has passed.
+//! 5. The intent is recorded. From here on the order can't be charged by anybody who doesn't pass by 4.
+//! 6. The lease is checked, and the provider is asked for the charge. It may take longer than the ttl: the lease is renewed.
+//! 7. The outcome is recorded, and then the answer.
+
+use std::time::Instant;
+
+use axum::http::StatusCode;
+use distlock::{FencingToken, Lease, distributed_lock};
+use serde_json::json;
+
+use crate::app::App;
+use crate::error::Error;
+use crate::idempotency::{self, Answer, Claim};
+use crate::provider::Charged;
+use crate::store::Order;
+
+/// What a customer sends.
+#[derive(Clone, Debug)]
+pub struct Payment {
+    /// The order.
+    pub order: String,
+    /// The header `Idempotency-Key`: the customer's name for this payment.
+    pub key: String,
+    /// All that makes it the same request when it comes again: path and body.
+    pub request: String,
+    /// What the customer agreed to pay, if that was said.
+    pub amount: Option<i64>,
+}
+
+/// That an order is paid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The order.
+    pub order: String,
+    /// The provider's name for the charge.
+    pub charge: String,
+}
+
+impl Receipt {
+    fn into_answer(self) -> Answer {
+        let body = json!({ "order": self.order, "charge": self.charge });
+        Answer { status: StatusCode::OK.as_u16(), body, is_repeated: false }
+    }
+}
+
+/// What a body under the lock has of it.
+struct Held {
+    lease: Lease,
+    token: FencingToken,
+}
+
+/// Pays an order.
+///
+/// # Errors
+///
+/// See the table in the README: after most of them, the same request may be sent again.
+///
+/// # Cancel safety
+///
+/// Nothing is charged twice if the future is dropped, but the order is then settled only after a while. So the service runs
+/// it in a task, which a customer who hangs up does not end.
+pub async fn pay(app: &App, payment: &Payment) -> Result<Answer, Error> {
+    // Repeats of an answered request need no lock.
+    if app.config.idempotency.is_on()
+        && let Some(answer) = idempotency::answered(&app.store, &payment.key, &payment.request).await?
+    {
+        return Ok(answer);
+    }
+    if app.config.lock.is_on() { pay_locked(app, payment).await } else { pay_claimed(app, payment, None).await }
+}
+
+/// The first line of defence: one payment of an order at a time. The ttl is shorter than the provider may take; what it
+/// bounds is how long others wait after a crash.
+#[distributed_lock(
+    key = "order:<payment.order>",
+    ttl = app.config.ttl,
+    wait = app.config.wait,
+    lease = lease,
+    fencing_token = token,
+    manager = app.locks.clone()
+)]
+async fn pay_locked(app: &App, payment: &Payment) -> Result<Answer, Error> {
+    pay_claimed(app, payment, Some(Held { lease, token })).await
+}
+
+/// The second line: one request for each key, and one answer.
+async fn pay_claimed(app: &App, payment: &Payment, held: Option<Held>) -> Result<Answer, Error> {
+    if !app.config.idempotency.is_on() {
+        return pay_once(app, payment, held).await.map(Receipt::into_answer);
+    }
+    let stale = app.config.settle_after();
+    let claim = match idempotency::claim(&app.store, &payment.key, &payment.request, stale).await? {
+        Claim::Answered(answer) => return Ok(answer),
+        Claim::Ours(claim) => claim,
+    };
+    match pay_once(app, payment, held).await {
+        Ok(receipt) => {
+            let answer = receipt.into_answer();
+            claim.answer(&app.store, &answer).await?;
+            Ok(answer)
+        }
+        Err(why) => {
+            // No answer for good: a repeat may try again. What the customer should hear is why, not what becomes of the key.
+            if let Err(also) = claim.give_back(&app.store).await {
+                tracing::warn!(error = %also, "an idempotency key stays claimed");
+            }
+            Err(why)
+        }
+    }
+}
+
+/// The third line: every `UPDATE` compares the fencing token.
+async fn pay_once(app: &App, payment: &Payment, held: Option<Held>) -> Result<Receipt, Error> {
+    let fence = held.as_ref().map(|held| held.token).filter(|_| app.config.fencing.is_on());
+    let key = app.config.idempotency.is_on().then_some(&*payment.key);
+
+    let order = app.store.enter_order(&payment.order, fence).await?;
+    if payment.amount.is_some_and(|amount| amount != order.amount) {
+        return Err(Error::Invalid("the amount is not the order's"));
+    }
+    if let Some(charge) = settled(app, &order, fence).await? {
+        let is_ours = key.is_some() && key == order.asked_with.as_deref();
+        let receipt = Receipt { order: order.id, charge };
+        return if is_ours { Ok(receipt) } else { Err(Error::AlreadyPaid(receipt)) };
+    }
+
+    // What the second and the third line go by. The lock alone has no memory: of a holder that died, or was late, nothing is left.
+    if key.is_some() || fence.is_some() {
+        app.store.record_intent(&order.id, fence, key).await?;
+    }
+    if let Some(held) = &held {
+        held.lease.ensure_held()?;
+    }
+    let asked = Instant::now();
+    match app.provider.charge(&order.id, order.amount).await {
+        Charged::Yes(charge) => {
+            app.store.record_charge(&order.id, fence, &charge).await?;
+            Ok(Receipt { order: order.id, charge })
+        }
+        Charged::No(why) => {
+            app.store.withdraw_intent(&order.id, fence).await?;
+            Err(Error::NotCharged(why))
+        }
+        // The intent stays: whoever comes next settles it.
+        Charged::Unknown(why) => {
+            Err(Error::NoAnswer { why, remaining: app.config.settle_after().saturating_sub(asked.elapsed()) })
+        }
+    }
+}
+
+/// The charge of an order that is paid, or none if it is certain that there is none.
+///
+/// An intent without an outcome is settled by asking the provider for the charges of the order. Before the time that a
+/// request may take there, its list proves nothing, and the caller has to come back.
+async fn settled(app: &App, order: &Order, fence: Option<FencingToken>) -> Result<Option<String>, Error> {
+    if let Some(charge) = &order.charge {
+        return Ok(Some(charge.clone()));
+    }
+    let Some(asked_ago) = order.asked_ago else {
+        return Ok(None);
+    };
+    let remaining = app.config.settle_after().saturating_sub(asked_ago);
+    if !remaining.is_zero() {
+        return Err(Error::Unsettled { remaining });
+    }
+    let charges = app.provider.charges_for(&order.id).await?;
+    metrics::counter!("payments_settled_total", "charged" => if charges.is_empty() { "no" } else { "yes" })
+        .increment(1);
+    let Some(first) = charges.into_iter().next() else {
+        app.store.withdraw_intent(&order.id, fence).await?;
+        return Ok(None);
+    };
+    tracing::warn!(order = order.id, charge = first.charge, "found the charge of a payment without an outcome");
+    app.store.record_charge(&order.id, fence, &first.charge).await?;
+    Ok(Some(first.charge))
+}
+
+/// Settles an order whose payment has no outcome, for the reconciliation. Says whether it was, and is, settled.
+///
+/// # Errors
+///
+/// [`Error::Unsettled`] while it is too early, and those of the lock, the database and the provider.
+#[distributed_lock(
+    key = "order:<id>",
+    ttl = app.config.ttl,
+    wait = app.config.wait,
+    fencing_token = token,
+    manager = app.locks.clone()
+)]
+pub async fn settle(app: &App, id: &str) -> Result<bool, Error> {
+    let fence = Some(token).filter(|_| app.config.fencing.is_on());
+    let order = app.store.enter_order(id, fence).await?;
+    settled(app, &order, fence).await?;
+    Ok(order.asked_ago.is_some())
+}

@@ -1,0 +1,88 @@
+//! How the service talks to the provider.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Charge;
+
+/// The provider, seen from the service.
+#[derive(Clone, Debug)]
+pub struct Client {
+    http: reqwest::Client,
+    url: String,
+}
+
+/// What is known after a charge was asked for.
+#[derive(Debug)]
+pub enum Charged {
+    /// It was made.
+    Yes(String),
+    /// It was not made, and will not be: the provider said so, or was never reached.
+    No(String),
+    /// No answer. It may have been made, or may still be.
+    Unknown(String),
+}
+
+/// The provider could not be asked which charges there are.
+#[derive(Debug, thiserror::Error)]
+#[error("the payment provider can't be asked for its charges")]
+pub struct Unreachable(#[from] reqwest::Error);
+
+#[derive(Deserialize)]
+struct Answer {
+    charge: String,
+}
+
+impl Client {
+    /// Makes a client, whose requests end after `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// Where the system has no means for a client.
+    pub fn new(url: &str, timeout: Duration) -> reqwest::Result<Client> {
+        // Nothing is sent again behind our back.
+        let http = reqwest::Client::builder().timeout(timeout).retry(reqwest::retry::never()).build()?;
+        Ok(Client { http, url: url.trim_end_matches('/').to_owned() })
+    }
+
+    /// Asks for a charge, once.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the outcome is as unknown as after a time-out.
+    pub async fn charge(&self, order: &str, amount: i64) -> Charged {
+        let request = self.http.post(format!("{}/charge", self.url)).json(&json!({ "order": order, "amount": amount }));
+        match request.send().await {
+            // Its contract: an error status says that no charge was made.
+            Ok(response) if !response.status().is_success() => Charged::No(response.status().to_string()),
+            Ok(response) => match response.json::<Answer>().await {
+                Ok(answer) => Charged::Yes(answer.charge),
+                Err(why) => Charged::Unknown(why.to_string()),
+            },
+            Err(why) if why.is_connect() => Charged::No(why.to_string()),
+            Err(why) => Charged::Unknown(why.to_string()),
+        }
+    }
+
+    /// The charges that were made for an order, the first one first.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no answer.
+    pub async fn charges_for(&self, order: &str) -> Result<Vec<Charge>, Unreachable> {
+        let request = self.http.get(format!("{}/charges", self.url)).query(&[("order", order)]);
+        Ok(request.send().await?.error_for_status()?.json().await?)
+    }
+
+    /// All charges that were made, the first one first.
+    ///
+    /// # Errors
+    ///
+    /// Where there is no answer.
+    pub async fn charges(&self) -> Result<Vec<Charge>, Unreachable> {
+        let request = self.http.get(format!("{}/charges", self.url));
+        Ok(request.send().await?.error_for_status()?.json().await?)
+    }
+}

@@ -1,0 +1,81 @@
+//! The service over HTTP.
+
+mod handlers;
+
+use std::future::IntoFuture;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::middleware::from_fn;
+use axum::routing::{get, post};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::Failure;
+use crate::app::App;
+use crate::config::ServeConfig;
+use crate::{observe, reconcile};
+
+/// Serves until the process is told to end. Prints `listening on http://..` first.
+///
+/// Told to end, it takes no more connections, lets the payments that are under way finish for as long as the provider may take,
+/// and answers those that wait for a lock with 503.
+///
+/// # Errors
+///
+/// Where it can't listen, or the database or the server of the locks is not to be had.
+pub async fn serve(config: ServeConfig) -> Result<(), Failure> {
+    observe::start();
+    let listener = TcpListener::bind(&config.listen).await?;
+    let app = Arc::new(App::connect(config).await?);
+    println!("listening on http://{}", listener.local_addr()?);
+
+    let nightly = tokio::spawn({
+        let app = app.clone();
+        async move { reconcile::every(&app, app.config.reconcile_every).await }
+    });
+    let (tell, told) = oneshot::channel::<()>();
+    let server = axum::serve(listener, router(app.clone())).with_graceful_shutdown(async move {
+        // That its other end is gone is what it tells.
+        let _ = told.await;
+    });
+    let farewell = async {
+        told_to_end().await;
+        drop(tell);
+        nightly.abort();
+        app.locks.shutdown(app.config.provider_timeout).await;
+    };
+    let (outcome, ()) = tokio::join!(server.into_future(), farewell);
+    Ok(outcome?)
+}
+
+/// All routes.
+pub fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/orders", post(handlers::add_order))
+        .route("/orders/{id}", get(handlers::order))
+        .route("/orders/{id}/pay", post(handlers::pay))
+        .route("/accounts", post(handlers::add_account))
+        .route("/accounts/{id}", get(handlers::account))
+        .route("/transfers", post(handlers::transfer))
+        .route("/stock", post(handlers::set_stock))
+        .route("/stock/{sku}", get(handlers::stock))
+        .route("/stock/{sku}/reserve", post(handlers::reserve))
+        .route("/reconcile", post(handlers::reconcile))
+        .route("/health", get(handlers::health))
+        .route("/metrics", get(observe::metrics))
+        .layer(from_fn(observe::count))
+        .with_state(app)
+}
+
+/// SIGINT from a terminal, SIGTERM from whatever runs services.
+async fn told_to_end() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}

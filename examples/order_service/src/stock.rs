@@ -1,0 +1,77 @@
+//! Stock that is reserved under a lock. How else it can be done stands in [`alternatives`](crate::alternatives).
+
+use distlock::{FencingToken, distributed_lock};
+use sqlx::Row;
+
+use crate::app::App;
+use crate::error::Error;
+use crate::store::{NOT_LATE, RAISE_FENCE, Store, number};
+
+/// Takes `count` pieces out of the stock, and says how many are left.
+///
+/// # Errors
+///
+/// [`Error::NotEnough`] where there are fewer, [`Error::NotFound`], those of the lock and of the database.
+pub async fn reserve(app: &App, sku: &str, count: i64) -> Result<i64, Error> {
+    if count <= 0 {
+        return Err(Error::Invalid("one piece is the least to reserve"));
+    }
+    if app.config.lock.is_on() { reserve_locked(app, sku, count).await } else { take(app, sku, count, None).await }
+}
+
+#[distributed_lock(
+    key = "stock:<sku>",
+    ttl = app.config.ttl,
+    wait = app.config.wait,
+    fencing_token = token,
+    manager = app.locks.clone()
+)]
+async fn reserve_locked(app: &App, sku: &str, count: i64) -> Result<i64, Error> {
+    take(app, sku, count, Some(token).filter(|_| app.config.fencing.is_on())).await
+}
+
+async fn take(app: &App, sku: &str, count: i64, fence: Option<FencingToken>) -> Result<i64, Error> {
+    let left = app.store.enter_stock(sku, fence).await? - count;
+    if left < 0 {
+        return Err(Error::NotEnough("stock"));
+    }
+    let update = format!("UPDATE stock SET count = $3 WHERE sku = $1 AND {NOT_LATE}");
+    let update = sqlx::query(&update).bind(sku).bind(number(fence)).bind(left);
+    if update.execute(&app.store.pool).await?.rows_affected() == 0 {
+        return Err(Error::Late);
+    }
+    Ok(left)
+}
+
+impl Store {
+    /// Says how many pieces there are of something, which may be new.
+    ///
+    /// # Errors
+    ///
+    /// Those of the database.
+    pub async fn set_stock(&self, sku: &str, count: i64) -> sqlx::Result<()> {
+        let upsert = "INSERT INTO stock (sku, count) VALUES ($1, $2)
+                      ON CONFLICT (sku) DO UPDATE SET count = excluded.count, version = stock.version + 1";
+        sqlx::query(upsert).bind(sku).bind(count).execute(&self.pool).await.map(drop)
+    }
+
+    /// How many pieces there are, without saying who looks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`] where there is no such thing.
+    pub async fn stock(&self, sku: &str) -> Result<i64, Error> {
+        let select = sqlx::query_scalar("SELECT count FROM stock WHERE sku = $1").bind(sku);
+        select.fetch_optional(&self.pool).await?.ok_or(Error::NotFound("stock"))
+    }
+
+    /// The same for the holder of its lock: see [`Store::enter_order`].
+    async fn enter_stock(&self, sku: &str, fence: Option<FencingToken>) -> Result<i64, Error> {
+        let update = format!("UPDATE stock SET {RAISE_FENCE} WHERE sku = $1 AND {NOT_LATE} RETURNING count");
+        let rows = sqlx::query(&update).bind(sku).bind(number(fence)).fetch_all(&self.pool).await?;
+        match rows.first() {
+            Some(row) => Ok(row.try_get(0)?),
+            None => self.stock(sku).await.and(Err(Error::Late)),
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The database: `SQLite` in a file, or Postgres.
+
+mod orders;
+
+use std::time::Duration;
+
+use distlock::FencingToken;
+use sqlx::any::AnyPoolOptions;
+use sqlx::{AnyPool, Executor};
+
+pub use orders::Order;
+
+/// The condition of every `UPDATE` that is made under a lock, where `$2` is the fencing token, or 0 without one: no later
+/// holder has been here.
+pub(crate) const NOT_LATE: &str = "($2 = 0 OR fence <= $2)";
+
+/// What follows `SET` where a holder makes itself known: from then on, holders before it are late.
+pub(crate) const RAISE_FENCE: &str = "fence = CASE WHEN $2 = 0 THEN fence ELSE $2 END";
+
+/// Long enough for a hundred requests that write into one file.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The tables, and how to reach them.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pub(crate) pool: AnyPool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Sqlite,
+    Postgres,
+}
+
+impl Store {
+    /// Connects, and makes the tables where they are missing.
+    ///
+    /// # Errors
+    ///
+    /// Where the database is not to be had.
+    pub async fn open(url: &str) -> sqlx::Result<Store> {
+        sqlx::any::install_default_drivers();
+        let kind = if url.starts_with("sqlite:") { Kind::Sqlite } else { Kind::Postgres };
+        let url = match kind {
+            // Makes the file if it is missing.
+            Kind::Sqlite if !url.contains('?') => format!("{url}?mode=rwc"),
+            _ => url.to_owned(),
+        };
+        let options = AnyPoolOptions::new().max_connections(8).acquire_timeout(PATIENCE);
+        let options = options.after_connect(move |connection, _| {
+            Box::pin(async move {
+                if kind == Kind::Sqlite {
+                    let patience = format!("PRAGMA busy_timeout = {}", PATIENCE.as_millis());
+                    connection.execute(sqlx::raw_sql(&patience)).await?;
+                }
+                Ok(())
+            })
+        });
+        let store = Store { pool: options.connect(&url).await?, kind };
+        store.make_tables().await?;
+        Ok(store)
+    }
+
+    /// One instance after the other, since several may start at once.
+    async fn make_tables(&self) -> sqlx::Result<()> {
+        let mut transaction = match self.kind {
+            Kind::Sqlite => {
+                // Readers don't hold up the writer then. It can't be set inside of a transaction.
+                sqlx::raw_sql("PRAGMA journal_mode = WAL").execute(&self.pool).await?;
+                self.pool.begin_with("BEGIN IMMEDIATE").await?
+            }
+            Kind::Postgres => {
+                let mut transaction = self.pool.begin().await?;
+                sqlx::raw_sql("SELECT pg_advisory_xact_lock(7203)").execute(&mut *transaction).await?;
+                transaction
+            }
+        };
+        sqlx::raw_sql(include_str!("schema.sql")).execute(&mut *transaction).await?;
+        transaction.commit().await
+    }
+
+    /// Begins a transaction that reads and then writes: on `SQLite` it has to say so from the start, or it would find at its
+    /// first write that somebody else was faster.
+    pub(crate) async fn begin(&self) -> sqlx::Result<sqlx::Transaction<'static, sqlx::Any>> {
+        match self.kind {
+            Kind::Sqlite => self.pool.begin_with("BEGIN IMMEDIATE").await,
+            Kind::Postgres => self.pool.begin().await,
+        }
+    }
+
+    /// What locks the rows of a `SELECT` until the transaction ends. On `SQLite` the transaction has locked all of them.
+    pub(crate) fn for_update(&self) -> &'static str {
+        match self.kind {
+            Kind::Sqlite => "",
+            Kind::Postgres => "FOR UPDATE",
+        }
+    }
+
+    /// The database's time in milliseconds, as SQL.
+    pub(crate) fn now(&self) -> &'static str {
+        match self.kind {
+            Kind::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+            Kind::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+        }
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    ///
+    /// Where there is none soon.
+    pub async fn ping(&self) -> sqlx::Result<()> {
+        let ping = sqlx::query("SELECT 1").execute(&self.pool);
+        tokio::time::timeout(Duration::from_secs(2), ping).await.map_err(|_| sqlx::Error::PoolTimedOut)?.map(drop)
+    }
+}
+
+/// The token as a column has it: 0, which is below all of them, where there is none.
+pub(crate) fn number(fence: Option<FencingToken>) -> i64 {
+    i64::from(fence.unwrap_or(FencingToken::MIN))
+}
+
+/// A time that SQL has counted.
+pub(crate) fn millis(count: i64) -> Duration {
+    Duration::from_millis(u64::try_from(count).unwrap_or_default())
+}

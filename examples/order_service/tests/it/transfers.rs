@@ -1,0 +1,61 @@
+//! Money that moves between accounts is neither made nor lost.
+
+use serde_json::json;
+
+use crate::equal_payments::join_all;
+use crate::harness::{Customer, Kind, World};
+
+#[tokio::test]
+async fn transfers_both_ways_keep_the_sum_on_sqlite_and_memory() {
+    let world = World::new(Kind::Local, "").await;
+    transfers_both_ways_keep_the_sum(&[&world.serve("--wait 60s").await]).await;
+}
+
+#[tokio::test]
+async fn transfers_both_ways_keep_the_sum_over_instances_on_postgres_and_redis() {
+    let world = World::new(Kind::Servers, "").await;
+    let (one, other) = tokio::join!(world.serve("--wait 60s"), world.serve("--wait 60s"));
+    transfers_both_ways_keep_the_sum(&[&one, &other]).await;
+}
+
+async fn transfers_both_ways_keep_the_sum(instances: &[&Customer]) {
+    let (one, other) = (account(instances[0], 1_000).await, account(instances[0], 0).await);
+    let forth = json!({ "from": one, "to": other, "amount": 30 });
+    let back = json!({ "from": other, "to": one, "amount": 20 });
+    let transfers = (0..40).map(|at| {
+        let transfer = if at % 2 == 0 { &forth } else { &back };
+        instances[at / 2 % instances.len()].post("/transfers", transfer)
+    });
+    let replies = join_all(transfers).await;
+
+    let done = |from: &str| replies.iter().filter(|reply| reply.status == 200 && reply.body["from"] == from).count();
+    let refused = replies.iter().filter(|reply| reply.body["kind"] == "not_enough").count();
+    let (forth, back) = (i64::try_from(done(&one)).unwrap(), i64::try_from(done(&other)).unwrap());
+    assert_eq!(forth + back + i64::try_from(refused).unwrap(), 40, "some failed otherwise: {replies:?}");
+    let moved = 30 * forth - 20 * back;
+    assert_eq!((balance(instances[0], &one).await, balance(instances[0], &other).await), (1_000 - moved, moved));
+}
+
+#[tokio::test]
+async fn nothing_is_moved_that_is_not_there() {
+    let world = World::new(Kind::Local, "").await;
+    let customer = world.serve("").await;
+    let (one, other) = (account(&customer, 10).await, account(&customer, 0).await);
+    let transfer = async |to: &str, amount| {
+        customer.post("/transfers", &json!({ "from": one, "to": to, "amount": amount })).await.status
+    };
+    assert_eq!(transfer(&other, 11).await, 409);
+    assert_eq!(transfer("nobody", 1).await, 404);
+    assert_eq!(transfer(&one, 1).await, 422);
+    assert_eq!(transfer(&other, 10).await, 200);
+    assert_eq!((balance(&customer, &one).await, balance(&customer, &other).await), (0, 10));
+}
+
+async fn account(customer: &Customer, balance: i64) -> String {
+    let made = customer.post("/accounts", &json!({ "balance": balance })).await;
+    made.body["id"].as_str().unwrap().to_owned()
+}
+
+async fn balance(customer: &Customer, account: &str) -> i64 {
+    customer.get(&format!("/accounts/{account}")).await.body["balance"].as_i64().unwrap()
+}
