@@ -47,7 +47,7 @@ async fn a_charge_whose_answer_is_lost_is_found_and_not_made_again() {
 
 #[tokio::test]
 async fn a_customer_who_hangs_up_has_paid_nevertheless() {
-    let world = World::new(Kind::Local, "--delay 1s --failure-rate 0").await;
+    let world = World::new(Kind::Local, "--delay 6s --failure-rate 0").await;
     let customer = world.serve("--settle-after 24h").await;
     let order = customer.order(1_200).await;
     tokio::select! {
