@@ -2,6 +2,8 @@
 //!
 //! Each returns how many pieces are left, or [`Error::NotEnough`].
 
+use redis::Script;
+use redis::aio::MultiplexedConnection;
 use sqlx::Row;
 
 use crate::error::Error;
@@ -72,9 +74,9 @@ return redis.call('DECRBY', KEYS[1], ARGV[1])";
 /// # Errors
 ///
 /// [`Error::NotEnough`] and those of Redis.
-pub async fn by_script(redis: &redis::Client, sku: &str, count: i64) -> Result<i64, Error> {
-    let mut connection = redis.get_multiplexed_async_connection().await?;
-    let left: i64 = redis::Script::new(TAKE).key(stock_key(sku)).arg(count).invoke_async(&mut connection).await?;
+pub async fn by_script(redis: &MultiplexedConnection, sku: &str, count: i64) -> Result<i64, Error> {
+    let script = Script::new(TAKE);
+    let left: i64 = script.key(stock_key(sku)).arg(count).invoke_async(&mut redis.clone()).await?;
     if left < 0 { Err(Error::NotEnough("stock")) } else { Ok(left) }
 }
 

@@ -23,7 +23,7 @@ async fn ten_of_thirty_get_one(reserve: impl AsyncFn() -> Result<i64, Error>) {
 
 async fn side_by_side(kind: Kind) {
     let world = World::new(kind, "").await;
-    let (one, other) = (world.serve("--wait 60s").await, world.serve("--wait 60s").await);
+    let (one, other) = (world.serve("").await, world.serve("").await);
     let store = Store::open(&world.database()).await.unwrap();
 
     store.set_stock(SKU, 10).await.unwrap();
@@ -32,7 +32,7 @@ async fn side_by_side(kind: Kind) {
     let turn = std::sync::atomic::AtomicUsize::new(0);
     ten_of_thirty_get_one(async || {
         let instance = instances[turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 2];
-        let reply = instance.post(&format!("/stock/{SKU}/reserve"), &json!({ "count": 1 })).await;
+        let reply = instance.post_at_last(&format!("/stock/{SKU}/reserve"), &json!({ "count": 1 })).await;
         assert!(reply.status == 200 || reply.body["kind"] == "not_enough", "{reply:?}");
         reply.body["left"].as_i64().ok_or(Error::NotEnough("stock"))
     })
@@ -52,8 +52,8 @@ async fn side_by_side(kind: Kind) {
     assert_eq!(store.stock(SKU).await.unwrap(), 0);
 
     if kind == Kind::Servers {
-        let redis = world.redis().client();
-        let mut connection = redis.get_multiplexed_async_connection().await.unwrap();
+        let redis = world.redis().connection().await.unwrap();
+        let mut connection = redis.clone();
         let (): () = connection.set(stock_key(SKU), 10).await.unwrap();
         ten_of_thirty_get_one(async || by_script(&redis, SKU, 1).await).await;
         let left: i64 = connection.get(stock_key(SKU)).await.unwrap();

@@ -5,20 +5,21 @@ use crate::harness::{Customer, Kind, Process, World, eventually, is_asked_for};
 /// Longer than the ttl, so that somebody else has the lock while the dead one's charge is still to come.
 const PROVIDER: &str = "--delay 5s --failure-rate 0";
 /// Longer than the provider takes, so that its list is the truth when it is asked.
-const SERVICE: &str = "--ttl 1s --settle-after 16s";
+const MORTAL: &str = "--ttl 1s --settle-after 16s";
+const SURVIVOR: &str = "--settle-after 16s";
 
 #[tokio::test]
 async fn a_payment_whose_instance_was_killed_is_settled_after_a_restart_on_sqlite_and_memory() {
     let world = World::new(Kind::Local, PROVIDER).await;
-    let customer = world.serve(SERVICE).await;
+    let customer = world.serve(MORTAL).await;
     let order = killed_in_mid_payment(&world.provider, &customer).await;
-    is_settled_with_one_charge(&world, &world.serve(SERVICE).await, &order).await;
+    is_settled_with_one_charge(&world, &world.serve(SURVIVOR).await, &order).await;
 }
 
 #[tokio::test]
 async fn a_payment_whose_instance_was_killed_is_settled_by_another_on_postgres_and_redis() {
     let world = World::new(Kind::Servers, PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve(SERVICE), world.serve(SERVICE));
+    let (one, other) = tokio::join!(world.serve(MORTAL), world.serve(SURVIVOR));
     let order = killed_in_mid_payment(&world.provider, &one).await;
     is_settled_with_one_charge(&world, &other, &order).await;
 }
@@ -27,7 +28,7 @@ async fn a_payment_whose_instance_was_killed_is_settled_by_another_on_postgres_a
 #[tokio::test]
 async fn an_instance_that_is_told_to_end_finishes_its_payment() {
     let world = World::new(Kind::Servers, PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve("--ttl 30s"), world.serve("--ttl 30s"));
+    let (one, other) = tokio::join!(world.serve(""), world.serve(""));
     let order = one.order(1_200).await;
     let terminate = async {
         world.is_asked_for(&order).await;
@@ -42,7 +43,7 @@ async fn an_instance_that_is_told_to_end_finishes_its_payment() {
 #[tokio::test]
 async fn a_payment_whose_instance_was_killed_is_settled_by_the_reconciliation() {
     let world = World::new(Kind::Servers, PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve(SERVICE), world.serve(SERVICE));
+    let (one, other) = tokio::join!(world.serve(MORTAL), world.serve(SURVIVOR));
     let order = killed_in_mid_payment(&world.provider, &one).await;
     let report = eventually("the reconciliation settles it", async || {
         let report = other.post("/reconcile", &serde_json::Value::Null).await.body;
@@ -59,7 +60,7 @@ async fn a_payment_whose_instance_was_killed_is_settled_by_the_reconciliation() 
 async fn a_payment_that_never_reached_the_provider_is_charged_by_the_next() {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let elsewhere = world.another_provider(PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve_with(&elsewhere, SERVICE), world.serve(SERVICE));
+    let (one, other) = tokio::join!(world.serve_with(&elsewhere, MORTAL), world.serve(SURVIVOR));
     let order = killed_in_mid_payment(&elsewhere, &one).await;
     is_settled_with_one_charge(&world, &other, &order).await;
 }
@@ -84,7 +85,7 @@ async fn killed_in_mid_payment(provider: &Process, customer: &Customer) -> Strin
 async fn is_settled_with_one_charge(world: &World, customer: &Customer, order: &str) {
     // Under another key, so that nothing but the intent is in the way. On a machine that is slow it may be settled already.
     let other = customer.pay(order, "other").await;
-    assert!(other.status == 409, "an order that may be charged yet was charged again: {other:?}");
+    assert!(other.status != 200, "an order that may be charged yet was charged again: {other:?}");
     let last = customer.pay_at_last(order, "tap").await;
     world.is_idle().await;
     assert_eq!((last.status, world.charges(order).await), (200, 1), "{last:?}");

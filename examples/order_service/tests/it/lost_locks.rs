@@ -45,7 +45,7 @@ async fn a_lock_that_is_lost_in_mid_payment_is_503_and_the_payment_is_settled() 
 #[tokio::test]
 async fn a_redis_that_is_down_is_503_and_nobody_is_charged() {
     let world = World::new(Kind::Servers, PROVIDER).await;
-    let customer = world.serve("").await;
+    let customer = world.serve("--wait 2s").await;
     let order = customer.order(1_200).await;
     world.redis().go_down();
     let reply = customer.pay(&order, "tap").await;

@@ -8,13 +8,13 @@ use crate::harness::{Customer, Kind, World};
 #[tokio::test]
 async fn transfers_both_ways_keep_the_sum_on_sqlite_and_memory() {
     let world = World::new(Kind::Local, "").await;
-    transfers_both_ways_keep_the_sum(&[&world.serve("--wait 60s").await]).await;
+    transfers_both_ways_keep_the_sum(&[&world.serve("").await]).await;
 }
 
 #[tokio::test]
 async fn transfers_both_ways_keep_the_sum_over_instances_on_postgres_and_redis() {
     let world = World::new(Kind::Servers, "").await;
-    let (one, other) = tokio::join!(world.serve("--wait 60s"), world.serve("--wait 60s"));
+    let (one, other) = tokio::join!(world.serve(""), world.serve(""));
     transfers_both_ways_keep_the_sum(&[&one, &other]).await;
 }
 
@@ -24,7 +24,7 @@ async fn transfers_both_ways_keep_the_sum(instances: &[&Customer]) {
     let back = json!({ "from": other, "to": one, "amount": 20 });
     let transfers = (0..40).map(|at| {
         let transfer = if at % 2 == 0 { &forth } else { &back };
-        instances[at / 2 % instances.len()].post("/transfers", transfer)
+        instances[at / 2 % instances.len()].post_at_last("/transfers", transfer)
     });
     let replies = join_all(transfers).await;
 
@@ -42,7 +42,7 @@ async fn nothing_is_moved_that_is_not_there() {
     let customer = world.serve("").await;
     let (one, other) = (account(&customer, 10).await, account(&customer, 0).await);
     let transfer = async |to: &str, amount| {
-        customer.post("/transfers", &json!({ "from": one, "to": to, "amount": amount })).await.status
+        customer.post_at_last("/transfers", &json!({ "from": one, "to": to, "amount": amount })).await.status
     };
     assert_eq!(transfer(&other, 11).await, 409);
     assert_eq!(transfer("nobody", 1).await, 404);

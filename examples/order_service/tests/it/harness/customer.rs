@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{Process, SOON};
+use super::{Process, SOON, eventually};
 
 /// A customer of one instance, which ends with the customer.
 pub(crate) struct Customer {
@@ -55,6 +55,26 @@ impl Customer {
             // What a customer's app would do; sooner than it is told, which must do no harm.
             tokio::time::sleep(Duration::from_millis(300)).await;
         }
+    }
+
+    /// Taps until the answer is of this kind, past others on which nothing was done: on a busy machine Redis may take too long.
+    pub(crate) async fn pay_until(&self, order: &str, key: &str, kind: &str) -> Reply {
+        eventually(&format!("a payment ends as `{kind}`"), async || {
+            let reply = self.pay(order, key).await;
+            assert_ne!(reply.status, 200, "instead of `{kind}`: {reply:?}");
+            (reply.body["kind"] == kind).then_some(reply)
+        })
+        .await
+    }
+
+    /// Posts until the lock was to be had: without it nothing was done.
+    pub(crate) async fn post_at_last(&self, path: &str, body: &Value) -> Reply {
+        eventually("the lock is to be had", async || {
+            let reply = self.post(path, body).await;
+            let is_refused = reply.body["kind"] == "busy" || reply.body["kind"] == "lock";
+            (!is_refused).then_some(reply)
+        })
+        .await
     }
 
     pub(crate) async fn get(&self, path: &str) -> Reply {

@@ -52,24 +52,21 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts the built binary, and waits until it listens.
+    /// Starts the built binary, and waits until it listens. One that ends at its start, since a server took too long to answer
+    /// on a busy machine, is started again.
     pub(crate) async fn start(folder: &Path, arguments: Vec<String>) -> Process {
-        let log = folder.join(format!("{}-{}.log", arguments[0], uuid::Uuid::new_v4()));
-        let mut command = tied(&[], env!("CARGO_BIN_EXE_order-service"));
-        // Nothing of what the developer has set counts.
-        command.env_clear().env("RUST_LOG", "info,sqlx=warn,distlock=debug").args(&arguments);
-        command.stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
-        tokio::task::spawn_blocking(move || {
-            let mut child = start(command);
-            let mut line = String::new();
-            BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-            let url = line.trim().strip_prefix("listening on ").map(str::to_owned);
-            let url =
-                url.unwrap_or_else(|| panic!("{arguments:?} has ended: {}", std::fs::read_to_string(&log).unwrap()));
-            Process { url, child: Mutex::new(child), log }
-        })
-        .await
-        .unwrap()
+        for _ in 0..5 {
+            let log = folder.join(format!("{}-{}.log", arguments[0], uuid::Uuid::new_v4()));
+            let (to, with) = (log.clone(), arguments.clone());
+            let (child, line) = tokio::task::spawn_blocking(move || launch(&to, &with)).await.unwrap();
+            let process = Process { url: line.replace("listening on ", ""), child: Mutex::new(child), log };
+            if !line.is_empty() {
+                assert!(line.starts_with("listening on http://"), "its first line is {line}");
+                return process;
+            }
+            eprintln!("{arguments:?} has ended: {}", process.log());
+        }
+        panic!("the service ends at its start, five times");
     }
 
     /// SIGKILL: it has no time for anything.
@@ -87,6 +84,18 @@ impl Process {
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap()
     }
+}
+
+/// Starts it, and returns with its first line.
+fn launch(log: &Path, arguments: &[String]) -> (Child, String) {
+    let mut command = tied(&[], env!("CARGO_BIN_EXE_order-service"));
+    // Nothing of what the developer has set counts.
+    command.env_clear().env("RUST_LOG", "info,sqlx=warn,distlock=debug").args(arguments);
+    command.stdout(Stdio::piped()).stderr(File::create(log).unwrap());
+    let mut child = start(command);
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
 }
 
 impl Drop for Process {

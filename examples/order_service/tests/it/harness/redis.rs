@@ -3,8 +3,11 @@
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
 
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
+
 use super::process::{end, start, tied};
-use super::{eventually, free_port};
+use super::{SOON, eventually, free_port};
 
 /// Forgets everything when it is restarted; killed on drop.
 pub(crate) struct Redis {
@@ -51,17 +54,18 @@ impl Redis {
     }
 
     pub(crate) async fn delete(&self, key: &str) -> bool {
-        let mut connection = self.client().get_multiplexed_async_connection().await.unwrap();
+        let mut connection = self.connection().await.unwrap();
         let count: u32 = redis::cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
         count == 1
     }
 
-    pub(crate) fn client(&self) -> redis::Client {
-        redis::Client::open(self.url()).unwrap()
+    pub(crate) async fn connection(&self) -> redis::RedisResult<MultiplexedConnection> {
+        let patient = AsyncConnectionConfig::new().set_connection_timeout(Some(SOON)).set_response_timeout(Some(SOON));
+        redis::Client::open(self.url())?.get_multiplexed_async_connection_with_config(&patient).await
     }
 
     async fn command<T: redis::FromRedisValue>(&self, name: &str) -> redis::RedisResult<T> {
-        let mut connection = self.client().get_multiplexed_async_connection().await?;
+        let mut connection = self.connection().await?;
         redis::cmd(name).query_async(&mut connection).await
     }
 }

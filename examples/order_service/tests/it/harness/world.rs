@@ -44,6 +44,12 @@ impl World {
     /// The same, where the payment provider is another one.
     pub(crate) async fn serve_with(&self, provider: &Process, flags: &str) -> Customer {
         let mut arguments = words("serve", flags);
+        // Where a test says nothing else, leases and lines are as long as the slowest machine needs.
+        for (flag, length) in [("--ttl", "30s"), ("--wait", "60s")] {
+            if !flags.contains(flag) {
+                arguments.extend([flag.to_owned(), length.to_owned()]);
+            }
+        }
         arguments.extend(["--database".to_owned(), self.database(), "--provider".to_owned(), provider.url.clone()]);
         if let Some(redis) = &self.redis {
             arguments.extend(["--redis".to_owned(), redis.url()]);
