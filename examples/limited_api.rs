@@ -12,8 +12,8 @@ use distlock::{LockError, LockManager, distributed_lock};
 static CALLS: AtomicU64 = AtomicU64::new(0);
 static MOST: AtomicU64 = AtomicU64::new(0);
 
-// Whoever finds no permit stands in line for one, for up to 10 s.
-#[distributed_lock(key = "geocoder", global, permits = 5, ttl = "10s", wait = "10s")]
+// Whoever finds no permit stands in line for one, for up to 30 s: longer than the permits of a crashed process are gone.
+#[distributed_lock(key = "geocoder", global, permits = 5, ttl = "10s", wait = "30s")]
 async fn geocode(address: u64, asked: Instant) -> Result<(), LockError> {
     let calls = CALLS.fetch_add(1, Ordering::SeqCst) + 1;
     MOST.fetch_max(calls, Ordering::SeqCst);

@@ -13,14 +13,14 @@ use distlock::{LockError, LockManager, distributed_lock};
 /// The version of both halves of the price list. While it is rebuilt, they differ.
 static HALVES: [AtomicU64; 2] = [AtomicU64::new(1), AtomicU64::new(1)];
 
-#[distributed_lock(key = "prices", global, mode = read, wait = "10s")]
+#[distributed_lock(key = "prices", global, mode = read, ttl = "5s", wait = "10s")]
 async fn quote() -> Result<(u64, u64), LockError> {
     let first = HALVES[0].load(Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(30)).await;
     Ok((first, HALVES[1].load(Ordering::SeqCst)))
 }
 
-#[distributed_lock(key = "prices", global, mode = write, wait = "10s")]
+#[distributed_lock(key = "prices", global, mode = write, ttl = "5s", wait = "10s")]
 async fn rebuild(asked: Instant) -> Result<(), LockError> {
     println!("rebuilding, {} ms after it was asked for", asked.elapsed().as_millis());
     for half in &HALVES {

@@ -32,9 +32,12 @@ pub enum LockError {
     Busy {
         /// The key as it was rendered.
         key: String,
-        /// The owner label of the holder, `host/pid` unless that process set another one.
+        /// The owner label of the holder, `host/pid` unless that process set another one. Of several holders it is one, with how many
+        /// there are beside: `web-1/3121 and 4 others`. Who is held back for a writer that waits is told of that:
+        /// `web-1/3121, which waits for it`.
         holder: String,
-        /// What was left of the holder's lease when the last attempt was refused. A holder that renews has it for longer.
+        /// What was left of the holder's lease when the last attempt was refused. A holder that renews has it for longer. Of several
+        /// leases it is the longest, and for permits the shortest; of one who waits, the time until it has to ask again.
         remaining: Duration,
         /// How often the lock was tried.
         attempts: u32,
@@ -53,7 +56,8 @@ pub enum LockError {
         held_for: Duration,
     },
     /// The calling task itself holds the lock, so that waiting for it would never end: a nested call with
-    /// `reentrant = false`, or a guard that is asked for inside of a body.
+    /// `reentrant = false`, one of another kind than the lock that is shared, one that asks for fewer permits than its task
+    /// shares with others, or a guard that is asked for inside of a body.
     #[non_exhaustive]
     WouldDeadlock {
         /// The key as it was rendered.

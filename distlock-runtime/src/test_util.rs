@@ -225,7 +225,9 @@ impl Backend for TestBackend {
             }
             let acquired = self.memory.acquire_all(entries, route).await?;
             if matches!(acquired, AcquiredAll::Granted(_)) {
-                entries.iter().for_each(|entry| self.note(entry));
+                for entry in entries {
+                    self.note(entry);
+                }
             }
             self.answer(&fate, timeout(entries), acquired).await
         })

@@ -135,7 +135,11 @@ local function obstacle_of_shares(lock, kind, now, first, expires)
     if holders < math.min(least, wanted) then
       return nil
     end
-    return name_of(first, holders - 1), expires - now, held
+    local who = name_of(first, holders - 1)
+    if least < wanted then
+      who = who .. ', of whom one asked for ' .. least .. ' permits'
+    end
+    return who, expires - now, held
   end
   local at = -1 - #counters
   local last = redis.call('ZRANGE', lock, at, at, 'WITHSCORES')

@@ -277,8 +277,8 @@ impl Backend for RedlockBackend {
 
     fn only_exclusive(&self) -> Option<&'static str> {
         Some(
-            "locks over several independent servers are exclusive, since no server knows of all holders: of 3 permits, five \
-             servers could give out 5 by majorities; use one server, Sentinel or a cluster for it",
+            "over several independent servers there are none but exclusive locks, since no server knows of all holders; leave \
+             `mode` and `permits` out, or use one server, Sentinel or a cluster",
         )
     }
 

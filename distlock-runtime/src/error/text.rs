@@ -8,6 +8,16 @@ use super::{LockError, LostReason};
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            LockError::Busy { key, holder, attempts, waited, .. } if holder.ends_with(", which waits for it") => {
+                write!(
+                    f,
+                    "lock `{}` is kept for {}; gave up after {} in {}",
+                    Printable(key),
+                    Printable(holder),
+                    Times(*attempts),
+                    Brief(*waited)
+                )
+            }
             LockError::Busy { key, holder, remaining, attempts, waited } => write!(
                 f,
                 "lock `{}` is held by {} for another {}; gave up after {} in {}",

@@ -94,11 +94,16 @@ impl Shares {
             (Kind::Read, None) => return None,
             _ => last,
         };
-        let who = match self.by_value.len() - 1 {
+        let mut who = match self.by_value.len() - 1 {
             0 => value.clone(),
             1 => format!("{value} and 1 other"),
             others => format!("{value} and {others} others"),
         };
+        if let (Kind::Permits(wanted), Some(fewest)) = (kind, fewest)
+            && fewest < wanted
+        {
+            who.push_str(&format!(", of whom one asked for {fewest} permits"));
+        }
         Some(Obstacle { who, remaining: expires.saturating_since(now), held: Some(held) })
     }
 
