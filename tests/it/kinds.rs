@@ -2,6 +2,7 @@
 //!
 //! Here is how these tests ask for such locks, and what they look for on the server.
 
+mod alike;
 mod annotated;
 mod crowds;
 mod dead;

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use super::eventually::SOON;
+use super::faketime::FakeClock;
 use super::tied;
 use super::topology::{self, Topology};
 
@@ -30,6 +31,7 @@ pub(crate) struct Options {
     password: Option<String>,
     unix_socket: bool,
     directives: Vec<[String; 2]>,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Options {
@@ -56,6 +58,19 @@ impl Options {
         self
     }
 
+    /// Lets the server's wall clock be set by the test.
+    pub(crate) fn clock(mut self, clock: &FakeClock) -> Self {
+        for (name, mut value) in clock.environment() {
+            if name == "LD_PRELOAD" {
+                // With jemalloc, which Redis uses, libfaketime hangs before `main`: each waits for the other. So this `malloc`
+                // takes its place.
+                value.push_str(":libc.so.6");
+            }
+            self.environment.push((name, value));
+        }
+        self
+    }
+
     /// Starts a server with these options.
     pub(crate) async fn start(self) -> Server {
         // Somebody may take the port between our look and the server's. Five times in a row is another fault.
@@ -77,7 +92,7 @@ impl Options {
 
     /// Whether it may be what the topology of this run of the tests wants.
     fn is_plain(&self) -> bool {
-        self.directives.is_empty() && self.password.is_none() && !self.unix_socket
+        self.directives.is_empty() && self.environment.is_empty() && self.password.is_none() && !self.unix_socket
     }
 
     async fn launch(&self, folder: &Path, port: u16) -> Child {
@@ -100,6 +115,7 @@ impl Options {
                 vec![value.as_str()]
             });
         }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         tied::spawn(command).await
     }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use distlock::{Backoff, LockManager};
 
-use super::{Kind, LONG, mark_of, nothing_but, nothing_is_left, owned, shares};
+use super::{Kind, LONG, mark_of, nothing_but, nothing_is_left, owned, shares, stand_in_line};
 use crate::calls::{FOR_EVER, Failure, brisk, connect, warm_up};
 use crate::ending::{dropped_after, dropped_at_any_point};
+use crate::harness::eventually::{eventually, soon};
 use crate::harness::proxy::{Proxy, Way};
 use crate::harness::server::Server;
 
@@ -151,4 +152,52 @@ async fn calls_that_are_never_polled_send_nothing() {
         drop(kind.lock(&manager, "k").wait(LONG).run(async { Ok::<_, Failure>(()) }));
     }
     assert!(monitor.lines_with(&["lock:"]).await.is_empty(), "something was sent");
+}
+
+/// Its first pause is a long one, and so is the life of its mark.
+#[tokio::test]
+async fn a_writer_that_is_dropped_before_it_hears_of_its_first_refusal_holds_nobody_back() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let (reader, writer) = (owned(&server, "reader").await, connect(&link.url()).await);
+    let guard = Kind::Read.lock(&reader, "k").ttl(FOR_EVER).acquire().await.unwrap();
+    warm_up(&writer).await;
+    for waits in [false, true] {
+        link.delay(Way::Replies, Duration::from_millis(300));
+        let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER);
+        let long = Backoff::new(FOR_EVER, FOR_EVER).unwrap();
+        let request = if waits { request.wait(LONG) } else { request.retry(1).backoff(long) };
+        let call = tokio::spawn(request.acquire());
+        // Its reply is on the way back.
+        eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled());
+        link.pass();
+        nothing_but(&server, "k").await;
+        Kind::Read.lock(&reader, "k").acquire().await.unwrap().release().await.unwrap();
+    }
+    guard.release().await.unwrap();
+    nothing_is_left(&server).await;
+}
+
+/// The server has left a mark for it when it gave the lock to those before it.
+#[tokio::test]
+async fn a_writer_that_leaves_the_line_takes_its_mark_with_it() {
+    let server = Server::start().await;
+    let managers = [connect(&server.url()).await, connect(&server.url()).await, connect(&server.url()).await];
+    let held = managers[0].lock("k").acquire().await.unwrap();
+    let reader = tokio::spawn(Kind::Read.lock(&managers[1], "k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 1).await;
+    let writer = tokio::spawn(Kind::Write.lock(&managers[2], "k").wait(LONG).acquire());
+    stand_in_line(&server, "k", 2).await;
+    held.release().await.unwrap();
+    let reader = soon("the reader", reader).await.unwrap().unwrap();
+    eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;
+    writer.abort();
+    assert!(writer.await.unwrap_err().is_cancelled());
+    stand_in_line(&server, "k", 0).await;
+    assert!(!server.exists(&mark_of("k")).await, "it holds newcomers back, and is gone");
+    Kind::Read.lock(&managers[0], "k").acquire().await.unwrap().release().await.unwrap();
+    reader.release().await.unwrap();
+    nothing_is_left(&server).await;
 }

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use distlock::{LockError, LostReason};
+use distlock::{LockError, LockRequest, LostReason};
+use tokio::runtime::Builder;
 
-use super::{Kind, LONG, has_shares, is_refused, mark_of, members, nothing_but, nothing_is_left, owned, shares};
+use super::{
+    Kind, LONG, has_shares, is_refused, line_of, mark_of, members, nothing_but, nothing_is_left, owned, shares,
+};
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
@@ -314,4 +317,44 @@ async fn a_server_out_of_memory_does_nothing_by_halves() {
         assert_eq!(server.keys().await, [""; 0]);
         server.config("maxmemory", "0").await;
     }
+}
+
+/// The runtime that it was sent from has ended, so that what is to free it comes first, on another way. That this finds a
+/// mark or a place to give up says nothing of the lock.
+async fn frees_what_comes_late_though_something_else_was_left(
+    held: Kind,
+    ask: impl FnOnce(LockRequest) -> LockRequest,
+    left: &str,
+) {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let (holder, manager) = (owned(&server, "holder").await, connect(&link.url()).await);
+    let guard = held.lock(&holder, "k").ttl(FOR_EVER).acquire().await.unwrap();
+    let request = ask(Kind::Write.lock(&manager, "k").ttl(FOR_EVER));
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    runtime.spawn(async move { drop(request.acquire().await) });
+    eventually("the first request", || async { server.exists(left).await }).await;
+    let monitor = server.monitor().await;
+    link.arm("{k}", 0, Trip::Late(Duration::from_secs(2)));
+    link.tripped(1).await;
+    tokio::task::spawn_blocking(move || drop(runtime)).await.unwrap();
+    eventually("what was left to be given up", || async { !server.exists(left).await }).await;
+    guard.release().await.unwrap();
+    let comes = || async { !monitor.lines_with(&[&redis_key("k"), " lua]", "\"set\""]).await.is_empty() };
+    eventually("the late request to take the lock", comes).await;
+    nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_late_try_is_freed_though_a_mark_was_given_up_before() {
+    let pause = Duration::from_millis(200);
+    let backoff = distlock::Backoff::new(pause, pause).unwrap();
+    let tries = |request: LockRequest| request.retry(u32::MAX).backoff(backoff);
+    frees_what_comes_late_though_something_else_was_left(Kind::Read, tries, &mark_of("k")).await;
+}
+
+#[tokio::test]
+async fn a_late_request_in_line_is_freed_though_a_place_was_given_up_before() {
+    let waits = |request: LockRequest| request.wait(LONG);
+    frees_what_comes_late_though_something_else_was_left(Kind::Plain, waits, &line_of("k")).await;
 }

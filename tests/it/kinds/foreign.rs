@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use distlock::LockError;
+use distlock::{Backoff, LockError};
 use redis::{Cmd, cmd};
 
 use super::{Kind, LONG, holder, is_refused, line_of, mark_of, members, owned, time};
 use crate::calls::{FOR_EVER, brisk, connect, redis_key};
-use crate::harness::eventually::soon;
+use crate::harness::eventually::{eventually, soon};
 use crate::harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
@@ -116,14 +116,32 @@ async fn what_set_nx_has_set_excludes_all_kinds_and_all_kinds_exclude_what_it_wo
     }
 }
 
+/// The command with this name for its key.
+fn at(name: &str, command: &Cmd) -> Cmd {
+    let arguments = command.args_iter().filter_map(|argument| match argument {
+        redis::Arg::Simple(text) => Some(text.to_vec()),
+        _ => None,
+    });
+    let mut arguments: Vec<Vec<u8>> = arguments.collect();
+    arguments.insert(1, name.into());
+    arguments.into_iter().fold(Cmd::new(), |mut command, argument| command.arg(argument).clone())
+}
+
 #[tokio::test]
 async fn what_is_no_mark_and_no_line_of_ours_keeps_no_share_from_being_freed() {
     let server = Server::start().await;
     let manager = owned(&server, "ours").await;
+    let data = [
+        cmd("RPUSH").arg("v").clone(),
+        cmd("SET").arg("v").clone(),
+        cmd("HSET").arg("field").arg("v").clone(),
+        cmd("SADD").arg("v").clone(),
+        cmd("ZADD").arg(5).arg("v").clone(),
+    ];
     for name in [mark_of("k"), line_of("k")] {
-        for kind in Kind::ALL {
+        for (kind, data) in Kind::ALL.into_iter().flat_map(|kind| data.iter().map(move |data| (kind, data))) {
             let guard = kind.lock(&manager, "k").acquire().await.unwrap();
-            server.query::<()>(cmd("RPUSH").arg(&name).arg("something else")).await.unwrap();
+            server.query::<redis::Value>(&at(&name, data)).await.unwrap();
             soon("the release", guard.release()).await.unwrap();
             assert!(!server.exists(&redis_key("k")).await, "{kind:?} with something else under {name}");
             // Whether the next one gets in or not: it is told at once, and leaves that alone.
@@ -134,6 +152,35 @@ async fn what_is_no_mark_and_no_line_of_ours_keeps_no_share_from_being_freed() {
             assert_eq!(server.keys().await, std::slice::from_ref(&name), "{kind:?}");
             assert!(server.del(&name).await);
         }
+    }
+}
+
+/// A writer that came back finds something else where it had left its mark: before it has the lock, or when it has.
+#[tokio::test]
+async fn what_replaced_a_mark_keeps_its_writer_neither_from_the_lock_nor_from_freeing_it() {
+    let server = Server::start().await;
+    let (reader, writer) = (owned(&server, "reader").await, owned(&server, "writer").await);
+    for holds in [false, true] {
+        let guard = Kind::Read.lock(&reader, "k").ttl(FOR_EVER).acquire().await.unwrap();
+        let pause = Duration::from_millis(500);
+        let request = Kind::Write.lock(&writer, "k").ttl(FOR_EVER).retry(u32::MAX);
+        let call = tokio::spawn(request.backoff(Backoff::new(pause, pause).unwrap()).acquire());
+        eventually("the mark", || async { server.exists(&mark_of("k")).await }).await;
+        let replace = async || {
+            server.del(&mark_of("k")).await;
+            server.query::<()>(cmd("RPUSH").arg(mark_of("k")).arg("something else")).await.unwrap();
+        };
+        if !holds {
+            replace().await;
+        }
+        guard.release().await.unwrap();
+        let guard = soon("the writer", call).await.unwrap().unwrap();
+        if holds {
+            replace().await;
+        }
+        guard.release().await.unwrap();
+        assert_eq!(server.keys().await, [mark_of("k")]);
+        assert!(server.del(&mark_of("k")).await);
     }
 }
 

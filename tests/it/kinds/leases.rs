@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use distlock::backend::{self, Entry, Released};
+use distlock::backend::{self, Acquired, Attempt, Entry, Released, Renewed};
 use distlock::{LockError, LostReason, OnLost};
 
 use super::{Kind, LONG, has_shares, is_refused, nothing_is_left, owned, shares, time};
-use crate::calls::{Body, Call, FOR_EVER, Failure, connect, redis_key};
+use crate::calls::{Body, Call, FOR_EVER, Failure, brisk, connect, redis_key};
 use crate::harness::eventually::{eventually, soon};
+use crate::harness::faketime::FakeClock;
 use crate::harness::server::Server;
 
 const SHARED: [Kind; 2] = [Kind::Read, Kind::Permits(3)];
@@ -187,4 +188,23 @@ async fn a_shutdown_frees_all_that_its_manager_holds_and_nothing_else() {
     kept.lease().ensure_held().unwrap();
     kept.release().await.unwrap();
     nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn what_is_renewed_after_the_server_s_clock_was_set_back_lasts_for_its_ttl() {
+    let clock = FakeClock::new();
+    let server = Server::options().clock(&clock).start().await;
+    let manager = owned(&server, "one").await;
+    for (hours, kind) in (1..).zip([backend::Kind::Exclusive, backend::Kind::Read, backend::Kind::Permits(2)]) {
+        let value = "00000000-0000-4000-8000-000000000000/another";
+        let entry = Entry::new("k", value, TTL, LONG).with_kind(kind);
+        let granted = manager.backend().acquire(entry, Attempt::First, &mut None).await.unwrap();
+        assert_eq!(granted, Acquired::Granted(None));
+        clock.jump_to(-3_600 * hours);
+        assert_eq!(manager.backend().renew(&[entry]).await.remove(0).unwrap(), Renewed::Extended, "{kind:?}");
+        // By the old clock it would last for an hour.
+        let request = Kind::Write.lock(&manager, "k").retry(u32::MAX).backoff(brisk());
+        soon("its end", request.acquire()).await.unwrap().release().await.unwrap();
+        nothing_is_left(&server).await;
+    }
 }

@@ -8,9 +8,10 @@ use distlock::{LockManager, LockRequest};
 use tokio::sync::{Barrier, Notify};
 use tokio::task::JoinHandle;
 
-use super::{Kind, LONG, has_shares, holder, is_refused, nothing_is_left, owned, stand_in_line};
+use super::{Kind, LONG, has_shares, holder, is_refused, nothing_is_left, owned, shares, stand_in_line};
 use crate::calls::connect;
-use crate::harness::eventually::{eventually, soon};
+use crate::harness::eventually::{eventually, soon, within};
+use crate::harness::proxy::{Proxy, Way};
 use crate::harness::server::Server;
 
 /// What happened: who got in and who went out, in this order.
@@ -268,5 +269,54 @@ async fn those_who_wait_for_permits_get_them_one_by_one_in_their_order() {
     }
     all(tasks).await;
     other.release().await.unwrap();
+    nothing_is_left(&server).await;
+}
+
+/// Each waits for nothing but its own answer.
+#[tokio::test]
+async fn those_of_one_manager_who_find_nothing_in_their_way_ask_at_the_same_time() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let manager = connect(&link.url()).await;
+    for kind in [Kind::Read, Kind::Permits(10)] {
+        // Its scripts are there by then.
+        kind.lock(&manager, "k").wait(LONG).acquire().await.unwrap().release().await.unwrap();
+        link.hold(Way::Replies);
+        let calls: Vec<_> =
+            (0..10).map(|_| tokio::spawn(kind.lock(&manager, "k").ttl(LONG).wait(LONG).acquire())).collect();
+        // Less than the five seconds after which nobody waits for one that has no answer.
+        within(Duration::from_secs(4), "all to have asked", || async { shares(&server, "k").await.len() == 10 }).await;
+        link.pass();
+        for call in calls {
+            soon("its answer", call).await.unwrap().unwrap().release().await.unwrap();
+        }
+        nothing_is_left(&server).await;
+    }
+}
+
+/// Only the first of them stands in the server's line, where the writer comes behind it.
+#[tokio::test]
+async fn readers_of_one_manager_that_came_before_a_writer_get_in_with_each_other() {
+    let server = Server::start().await;
+    let (another, readers) = (connect(&server.url()).await, connect(&server.url()).await);
+    let held = another.lock("k").acquire().await.unwrap();
+    let (events, together) = (Events::default(), Arc::new(Barrier::new(6)));
+    let mut tasks = Vec::new();
+    for name in 0..5 {
+        tasks.push(waits(Kind::Read.lock(&readers, "k"), name, &events, &together));
+        tokio::task::yield_now().await;
+    }
+    stand_in_line(&server, "k", 1).await;
+    let writer = connect(&server.url()).await;
+    tasks.push(waits(Kind::Write.lock(&writer, "k"), 5, &events, &Arc::new(Barrier::new(1))));
+    stand_in_line(&server, "k", 2).await;
+    held.release().await.unwrap();
+    eventually("the five", || async { events.came().len() == 5 }).await;
+    // One that comes now came after the writer.
+    tasks.push(waits(Kind::Read.lock(&readers, "k"), 6, &events, &Arc::new(Barrier::new(1))));
+    stand_in_line(&server, "k", 2).await;
+    soon("the five to be let go", together.wait()).await;
+    all(tasks).await;
+    events.one_group_after_the_other(&[&[0, 1, 2, 3, 4], &[5], &[6]]);
     nothing_is_left(&server).await;
 }

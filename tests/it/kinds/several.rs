@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use distlock::{LockError, LockManager};
+use distlock::{Backoff, LockError, LockManager};
 
-use super::{Kind, LONG, is_refused, members, nothing_but, nothing_is_left, owned, stand_in_line};
+use super::{Kind, LONG, is_refused, mark_of, members, nothing_but, nothing_is_left, owned, stand_in_line};
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::server::Server;
@@ -144,4 +144,27 @@ async fn groups_of_all_kinds_in_opposite_orders_do_not_wait_for_each_other() {
         tokio::time::timeout(LONG, task).await.expect("all turns").unwrap();
     }
     nothing_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_group_that_comes_back_holds_newcomers_back_on_all_its_keys() {
+    let server = Server::start().await;
+    let (one, other) = (owned(&server, "one").await, owned(&server, "other").await);
+    for kind in [Kind::Write, Kind::Permits(2)] {
+        let reader = Kind::Read.lock(&one, "b").ttl(FOR_EVER).acquire().await.unwrap();
+        let slow = Backoff::new(Duration::from_millis(1), FOR_EVER).unwrap();
+        let request = kind.of(other.lock_all(["a", "b", "c"])).ttl(FOR_EVER);
+        let group = tokio::spawn(request.retry(u32::MAX).backoff(slow).acquire());
+        for key in ["a", "b", "c"] {
+            eventually("its mark", || async { server.exists(&mark_of(key)).await }).await;
+            assert_eq!(is_refused(Kind::Read.lock(&one, key)).await, "other, which waits for it", "{kind:?}, {key}");
+        }
+        group.abort();
+        assert!(group.await.unwrap_err().is_cancelled());
+        nothing_but(&server, "b").await;
+        let readers = Kind::Read.of(one.lock_all(["a", "b", "c"])).acquire().await.unwrap();
+        readers.release().await.unwrap();
+        reader.release().await.unwrap();
+        nothing_is_left(&server).await;
+    }
 }

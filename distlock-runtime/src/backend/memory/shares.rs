@@ -102,7 +102,7 @@ impl Shares {
         if let (Kind::Permits(wanted), Some(fewest)) = (kind, fewest)
             && fewest < wanted
         {
-            who.push_str(&format!(", of whom one asked for {fewest} permits"));
+            who = format!("{who}, of whom one asked for {fewest} permits");
         }
         Some(Obstacle { who, remaining: expires.saturating_since(now), held: Some(held) })
     }
