@@ -1,7 +1,7 @@
 //! What is told beside the log: to a listener, to meters, and in the spans of traces.
 
 use std::collections::HashMap;
-use std::fmt::Debug;
+use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -87,12 +87,12 @@ async fn a_listener_hears_of_renewals_and_losses() {
 
 #[tokio::test]
 async fn a_listener_that_panics_or_blocks_harms_nothing() {
-    let (begin, begun) = channel::<()>();
-    let begun = Mutex::new(begun);
+    let (end, over) = channel::<()>();
+    let over = Mutex::new(over);
     let listener = move |event: &LockEvent| {
         assert!(event.key != "panic", "as it should");
         // Until the test is over.
-        let _ = begun.lock().unwrap().recv();
+        let _ = over.lock().unwrap().recv();
     };
     let locks = LockManager::builder().url("memory://").listener(listener).build().await.unwrap();
     locks.lock("panic").acquire().await.unwrap().release().await.unwrap();
@@ -100,17 +100,17 @@ async fn a_listener_that_panics_or_blocks_harms_nothing() {
     for _ in 0..5_000 {
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
     }
-    drop(begin);
+    drop(end);
 }
 
 #[tokio::test]
 async fn a_listener_is_told_how_many_events_it_has_missed() {
     let (told, heard) = channel();
-    let (begin, begun) = channel::<()>();
-    let (begun, first) = (Mutex::new(begun), Mutex::new(true));
+    let (end, over) = channel::<()>();
+    let (over, first) = (Mutex::new(over), Mutex::new(true));
     let listener = move |event: &LockEvent| {
         if std::mem::replace(&mut *first.lock().unwrap(), false) {
-            let _ = begun.lock().unwrap().recv();
+            let _ = over.lock().unwrap().recv();
         }
         drop(told.send(event.clone()));
     };
@@ -118,7 +118,7 @@ async fn a_listener_is_told_how_many_events_it_has_missed() {
     for _ in 0..5_000 {
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
     }
-    drop(begin);
+    drop(end);
     let mut missed = 0;
     while missed <= 5_000 {
         // The next one that there is room for tells of those that there was none for.
@@ -205,7 +205,7 @@ struct Fields<'a>(&'a mut String);
 
 impl Visit for Fields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.0.push_str(&format!(" {}={value:?}", field.name()));
+        write!(self.0, " {}={value:?}", field.name()).unwrap();
     }
 }
 
@@ -218,7 +218,7 @@ impl Subscriber for Spans {
         let mut spans = self.0.lock().unwrap();
         let mut text = span.metadata().name().to_owned();
         if let Some(parent) = span.parent() {
-            text.push_str(&format!(" in {}", parent.into_u64()));
+            write!(text, " in {}", parent.into_u64()).unwrap();
         }
         span.record(&mut Fields(&mut text));
         spans.push(text);
