@@ -19,7 +19,7 @@ local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' then
   -- include shares
   local now, mark, stay = milliseconds(), KEYS[3], tonumber(ARGV[5])
-  local who, remaining, held = obstacle(KEYS[1], nil, '', now)
+  local who, remaining, held = obstacle(KEYS[1], nil, '', ARGV[1], now)
   if who and mark and held ~= '' and stay > 0 then
     set_mark(mark, '', ARGV[1], stay, now)
   elseif who and mark and stay == 0 then
@@ -31,6 +31,9 @@ if type(value) == 'table' then
   value = false
 end
 if value ~= false and value ~= ARGV[1] then
+  if KEYS[3] and ARGV[5] == '0' then
+    redis.pcall('ZREM', KEYS[3], ':' .. ARGV[1])
+  end
   return {0, value, redis.call('PTTL', KEYS[1]), 0}
 end
 local count, fence = tonumber(ARGV[3]), ''

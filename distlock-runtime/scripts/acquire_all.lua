@@ -38,7 +38,7 @@ local function refusal(i)
   if kind ~= '' and is_held_by(lock, kind, value, now) then
     return nil
   end
-  local who, remaining, held = obstacle(lock, marked and mark or nil, kind, now)
+  local who, remaining, held = obstacle(lock, marked and mark or nil, kind, value, now)
   if who then
     return {0, i - 1, who, remaining, is_by_others(held, kind) and 1 or 0}
   end

@@ -35,7 +35,7 @@ end
 local who, remaining, held = nil, nil, nil
 local comes_with = kind == 'r' and ARGV[5] and is_held_by(lock, kind, ARGV[5], now)
 if not comes_with then
-  who, remaining, held = obstacle(lock, mark, kind, now)
+  who, remaining, held = obstacle(lock, mark, kind, value, now)
 end
 if not who and not comes_with and redis.call('PTTL', line) ~= -2 and not has_mark(mark, kind, value, now) then
   -- Whoever has a mark is what the line waits for.

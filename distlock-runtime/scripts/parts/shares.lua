@@ -190,8 +190,8 @@ end
 
 -- What keeps one more of a kind from the lock: nothing; or who, for people, for how many milliseconds yet, and the kind of
 -- the shares that are held, if that is it. What has -1 milliseconds is no lock of ours. Who takes the whole lock need not mind
--- a mark.
-local function obstacle(lock, mark, kind, now)
+-- a mark, nor who has one: two that hold each other back would both wait for nothing.
+local function obstacle(lock, mark, kind, value, now)
   local whole, first, expires = nil, nil, nil
   if kind == '' then
     whole = ask('GET', lock)
@@ -216,7 +216,7 @@ local function obstacle(lock, mark, kind, now)
   end
   if kind ~= '' and mark then
     local whose, left = mark_of_others(mark, kind, now)
-    if whose then
+    if whose and not has_mark(mark, kind, value, now) then
       return name_of(whose, 0) .. ', which waits for it', left, ''
     end
   end

@@ -58,8 +58,9 @@ impl Place {
         }
     }
 
-    /// What keeps one more of a kind from the lock. Who takes the whole lock need not mind a mark.
-    pub(super) fn obstacle(&mut self, kind: Kind, now: Time) -> Option<Obstacle> {
+    /// What keeps one more of a kind from the lock. Who takes the whole lock need not mind a mark, nor who has one: two that hold
+    /// each other back would both wait for nothing.
+    pub(super) fn obstacle(&mut self, kind: Kind, value: &str, now: Time) -> Option<Obstacle> {
         self.shares.purge(now);
         if let Some(lock) = self.whole(now) {
             let remaining = lock.expires.saturating_since(now);
@@ -71,7 +72,10 @@ impl Place {
             let remaining = mark.expires.saturating_since(now);
             Some(Obstacle { who: format!("{}, which waits for it", mark.value), remaining, held: None })
         };
-        self.shares.obstacle(kind, now).or_else(|| if kind.is_shared() { by_mark() } else { None })
+        self.shares.obstacle(kind, now).or_else(|| {
+            let minds = kind.is_shared() && !self.has_mark(value, now);
+            if minds { by_mark() } else { None }
+        })
     }
 
     /// What keeps a caller that does not stand in line from the lock.
@@ -80,11 +84,11 @@ impl Place {
         if self.is_held_by(entry, now) || (comes_with && entry.kind == Kind::Read) {
             return None;
         }
-        if let Some(obstacle) = self.obstacle(entry.kind, now) {
+        if let Some(obstacle) = self.obstacle(entry.kind, entry.value, now) {
             return Some(obstacle);
         }
         // Whoever has a mark is what the line waits for.
-        let waits = entry.kind.is_shared() && !self.has_mark(entry, now);
+        let waits = entry.kind.is_shared() && !self.has_mark(entry.value, now);
         let first = self.first_waiting(now).filter(|_| waits)?;
         Some(Obstacle { who: format!("{}, which waits for it", first.value), remaining: PATIENCE, held: None })
     }
@@ -183,7 +187,7 @@ impl Place {
             }
             let token = value.split('/').next().unwrap_or_default().to_owned();
             let call = HandedOver { waiter: waiter.manager.clone(), token };
-            if let Some(obstacle) = self.obstacle(kind, now) {
+            if let Some(obstacle) = self.obstacle(kind, &value, now) {
                 if obstacle.is_of_others(kind) {
                     self.set_mark(kind, &value, PATIENCE, now);
                 }
@@ -203,12 +207,12 @@ impl Place {
         self.marks.push(Mark { kind, value: value.to_owned(), expires: now.saturating_add(stay) });
     }
 
-    fn has_mark(&self, entry: &Entry<'_>, now: Time) -> bool {
-        self.marks.iter().any(|mark| mark.value == entry.value && mark.expires > now)
+    fn has_mark(&self, value: &str, now: Time) -> bool {
+        self.marks.iter().any(|mark| mark.value == value && mark.expires > now)
     }
 
     fn drop_mark(&mut self, entry: &Entry<'_>, now: Time) -> bool {
-        let any = self.has_mark(entry, now);
+        let any = self.has_mark(entry.value, now);
         self.marks.retain(|mark| mark.value != entry.value);
         any
     }
