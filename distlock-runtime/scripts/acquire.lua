@@ -19,7 +19,7 @@ local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' then
   -- include shares
   local now, mark, stay = milliseconds(), KEYS[3], tonumber(ARGV[5])
-  local who, remaining, held = obstacle(KEYS[1], nil, '', ARGV[1], now)
+  local who, remaining, held = obstacle(KEYS[1], nil, '', nil, now)
   if who and mark and held ~= '' and stay > 0 then
     set_mark(mark, '', ARGV[1], stay, now)
   elseif who and mark and stay == 0 then

@@ -27,7 +27,7 @@ local value, ttl, kind, sharded = ARGV[1], tonumber(ARGV[2]), ARGV[7], ARGV[8] o
 local count, forget = tonumber(ARGV[3]), tonumber(ARGV[6])
 local member = ARGV[5] .. kind .. ':' .. value
 local now = milliseconds()
-local who, remaining, held = obstacle(lock, mark, kind, value, now)
+local who, remaining, held = obstacle(lock, mark, kind, nil, now)
 if who and remaining == -1 then
   return {0, who, -1, 0, 0}
 end
@@ -56,7 +56,7 @@ if not ours then
   if not who and head ~= member then
     pcall(hand_on, lock, line, mark, now, sharded)
     ours = is_held_by(lock, kind, value, now)
-    who, remaining, held = obstacle(lock, mark, kind, value, now)
+    who, remaining, held = obstacle(lock, mark, kind, nil, now)
   end
 end
 

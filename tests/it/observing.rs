@@ -7,7 +7,6 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use distlock::{LockError, LockEvent, LockEventKind, LockManager, LostReason, Mode, distributed_lock};
-use metrics_util::MetricKind;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -141,7 +140,7 @@ struct Said(HashMap<(String, String), f64>);
 impl Said {
     fn listen(&mut self, function: &str) {
         for (key, _, _, value) in METERS.snapshot().into_vec() {
-            let (kind, key) = key.into_parts();
+            let (_, key) = key.into_parts();
             let label =
                 |name: &str| key.labels().find(|label| label.key() == name).map(|label| label.value().to_owned());
             assert!(key.labels().all(|label| !label.value().contains("metered:")), "no key in a label: {key:?}");
@@ -155,9 +154,8 @@ impl Said {
                 DebugValue::Gauge(value) => value.into_inner(),
                 DebugValue::Histogram(values) => values.len() as f64,
             };
-            // A gauge is told as it is, all others with what is new.
-            let said = said.or_default();
-            *said = if kind == MetricKind::Gauge { value } else { *said + value };
+            // Each look takes out what there is.
+            *said.or_default() += value;
         }
     }
 

@@ -69,7 +69,7 @@ local function hand_on(lock, line, mark, now, sharded)
     if is_held_by(lock, kind, value, now) then
       return kind == ''
     end
-    local who, _, held = obstacle(lock, mark, kind, value, now)
+    local who, _, held = obstacle(lock, mark, kind, nil, now)
     if who then
       if is_by_others(held, kind) then
         set_mark(mark, kind, value, PATIENCE, now)

@@ -137,7 +137,7 @@ local function obstacle_of_shares(lock, kind, now, first, expires)
     end
     local who = name_of(first, holders - 1)
     if least < wanted then
-      who = who .. ', of whom one asked for ' .. least .. ' permits'
+      who = who .. (holders == 1 and ', who' or ', of whom one') .. ' asked for permits = ' .. least
     end
     return who, expires - now, held
   end
@@ -190,7 +190,8 @@ end
 
 -- What keeps one more of a kind from the lock: nothing; or who, for people, for how many milliseconds yet, and the kind of
 -- the shares that are held, if that is it. What has -1 milliseconds is no lock of ours. Who takes the whole lock need not mind
--- a mark, nor who has one: two that hold each other back would both wait for nothing.
+-- a mark, nor a value that has one: two that come back would hold each other back for nothing. Who waits in line has no value
+-- here, and lets them go first.
 local function obstacle(lock, mark, kind, value, now)
   local whole, first, expires = nil, nil, nil
   if kind == '' then
@@ -216,7 +217,7 @@ local function obstacle(lock, mark, kind, value, now)
   end
   if kind ~= '' and mark then
     local whose, left = mark_of_others(mark, kind, now)
-    if whose and not has_mark(mark, kind, value, now) then
+    if whose and not (value and has_mark(mark, kind, value, now)) then
       return name_of(whose, 0) .. ', which waits for it', left, ''
     end
   end

@@ -8,25 +8,10 @@ use super::{LockError, LostReason};
 impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LockError::Busy { key, holder, attempts, waited, .. } if holder.ends_with(", which waits for it") => {
-                write!(
-                    f,
-                    "lock `{}` is kept for {}; gave up after {} in {}",
-                    Printable(key),
-                    Printable(holder),
-                    Times(*attempts),
-                    Brief(*waited)
-                )
+            LockError::Busy { key, holder, remaining, attempts, waited } => {
+                write!(f, "lock `{}` is {}", Printable(key), By(holder, *remaining))?;
+                write!(f, "; gave up after {} in {}", Times(*attempts), Brief(*waited))
             }
-            LockError::Busy { key, holder, remaining, attempts, waited } => write!(
-                f,
-                "lock `{}` is held by {} for another {}; gave up after {} in {}",
-                Printable(key),
-                Printable(if holder.is_empty() { "somebody who is gone by now" } else { holder }),
-                Brief(*remaining),
-                Times(*attempts),
-                Brief(*waited)
-            ),
             LockError::Lost { key, reason, held_for } => {
                 write!(f, "lock `{}` was lost after {}: {reason}", Printable(key), Brief(*held_for))
             }
@@ -99,6 +84,19 @@ impl fmt::Display for LostReason {
             LostReason::Shutdown => "the lock manager was shut down",
             LostReason::Released => "its holder has released it",
         })
+    }
+}
+
+/// By whom a lock is held, and for how long yet; or for whom it is kept.
+struct By<'a>(&'a str, Duration);
+
+impl fmt::Display for By<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            waiting if waiting.ends_with(", which waits for it") => write!(f, "kept for {}", Printable(waiting)),
+            "" => write!(f, "held by somebody who is gone by now for another {}", Brief(self.1)),
+            holder => write!(f, "held by {} for another {}", Printable(holder), Brief(self.1)),
+        }
     }
 }
 

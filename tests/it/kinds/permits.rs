@@ -42,7 +42,8 @@ async fn one_permit_is_a_lock_of_its_own_kind() {
     let (one, other) = (owned(&server, "one").await, owned(&server, "other").await);
     let guard = Kind::Permits(1).lock(&one, "k").acquire().await.unwrap();
     for kind in [Kind::Permits(1), Kind::Permits(2), Kind::Read, Kind::Write, Kind::Plain] {
-        assert_eq!(is_refused(kind.lock(&other, "k")).await, "one", "{kind:?}");
+        let expected = if kind == Kind::Permits(2) { "one, who asked for permits = 1" } else { "one" };
+        assert_eq!(is_refused(kind.lock(&other, "k")).await, expected, "{kind:?}");
     }
     guard.release().await.unwrap();
     assert_eq!(server.keys().await, [""; 0]);

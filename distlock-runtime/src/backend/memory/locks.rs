@@ -59,10 +59,10 @@ impl Locks {
         }
         let first = place.is_first(entry, now);
         let mut calls = Vec::new();
-        if !first && place.obstacle(entry.kind, entry.value, now).is_none() {
+        if !first && place.obstacle(entry.kind, None, now).is_none() {
             calls = place.hand_on(now);
         }
-        let obstacle = place.obstacle(entry.kind, entry.value, now);
+        let obstacle = place.obstacle(entry.kind, None, now);
         let turn = if place.is_held_by(entry, now) || (first && obstacle.is_none()) {
             place.leave(entry, now);
             place.take(entry, now);

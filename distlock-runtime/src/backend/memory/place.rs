@@ -58,9 +58,9 @@ impl Place {
         }
     }
 
-    /// What keeps one more of a kind from the lock. Who takes the whole lock need not mind a mark, nor who has one: two that hold
-    /// each other back would both wait for nothing.
-    pub(super) fn obstacle(&mut self, kind: Kind, value: &str, now: Time) -> Option<Obstacle> {
+    /// What keeps one more of a kind from the lock. Who takes the whole lock need not mind a mark, nor a value that has one: two
+    /// that come back would hold each other back for nothing. Who waits in line has no value here, and lets them go first.
+    pub(super) fn obstacle(&mut self, kind: Kind, value: Option<&str>, now: Time) -> Option<Obstacle> {
         self.shares.purge(now);
         if let Some(lock) = self.whole(now) {
             let remaining = lock.expires.saturating_since(now);
@@ -73,7 +73,7 @@ impl Place {
             Some(Obstacle { who: format!("{}, which waits for it", mark.value), remaining, held: None })
         };
         self.shares.obstacle(kind, now).or_else(|| {
-            let minds = kind.is_shared() && !self.has_mark(value, now);
+            let minds = kind.is_shared() && !value.is_some_and(|value| self.has_mark(value, now));
             if minds { by_mark() } else { None }
         })
     }
@@ -84,7 +84,7 @@ impl Place {
         if self.is_held_by(entry, now) || (comes_with && entry.kind == Kind::Read) {
             return None;
         }
-        if let Some(obstacle) = self.obstacle(entry.kind, entry.value, now) {
+        if let Some(obstacle) = self.obstacle(entry.kind, Some(entry.value), now) {
             return Some(obstacle);
         }
         // Whoever has a mark is what the line waits for.
@@ -187,7 +187,7 @@ impl Place {
             }
             let token = value.split('/').next().unwrap_or_default().to_owned();
             let call = HandedOver { waiter: waiter.manager.clone(), token };
-            if let Some(obstacle) = self.obstacle(kind, &value, now) {
+            if let Some(obstacle) = self.obstacle(kind, None, now) {
                 if obstacle.is_of_others(kind) {
                     self.set_mark(kind, &value, PATIENCE, now);
                 }

@@ -102,7 +102,8 @@ impl Shares {
         if let (Kind::Permits(wanted), Some(fewest)) = (kind, fewest)
             && fewest < wanted
         {
-            who = format!("{who}, of whom one asked for {fewest} permits");
+            let whose = if self.by_value.len() == 1 { "who" } else { "of whom one" };
+            who = format!("{who}, {whose} asked for permits = {fewest}");
         }
         Some(Obstacle { who, remaining: expires.saturating_since(now), held: Some(held) })
     }
