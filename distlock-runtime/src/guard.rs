@@ -10,7 +10,7 @@ use crate::hold::Hold;
 use crate::lease::Progress;
 use crate::line::{Competitor, Seat, Tenure, Turns};
 use crate::manager::{Core, Entered};
-use crate::nest::Inner;
+use crate::passage::Passage;
 use crate::{FencingToken, LockError, LostReason, events};
 
 /// A lock that is held. Dropping it frees the lock without blocking, from any thread, inside or outside a runtime.
@@ -39,7 +39,7 @@ pub struct LockGuard {
     /// What the lock was waited for with, and goes on with to the next caller of this process.
     seat: Option<(Seat, Turns)>,
     /// The turn among those that pass under the same lock, which is not this call's to free.
-    inner: Option<Inner>,
+    inner: Option<Passage>,
     /// The other locks that were asked for together with this one.
     others: Vec<LockGuard>,
 }
@@ -51,7 +51,7 @@ impl LockGuard {
     }
 
     /// Passes under a lock that the calling task holds, which stays when this ends.
-    pub(crate) fn passing(call: Entered, hold: Arc<Hold>, inner: Inner) -> LockGuard {
+    pub(crate) fn passing(call: Entered, hold: Arc<Hold>, inner: Passage) -> LockGuard {
         let mut guard = LockGuard::new(call, hold, Strays::default());
         guard.freed = true;
         guard.inner = Some(inner);
@@ -233,13 +233,14 @@ impl Drop for LockGuard {
         if self.inner.is_some() {
             self.lease.hold.ends_inside();
         }
-        if !self.lease.hold.passes() {
-            events::ended(&self.lease.hold);
-        }
         let (hold, watchdog) = (&self.lease.hold, self.call.core.watchdog());
         let strays = std::mem::take(&mut self.strays);
         if strays.requests > 0 {
             watchdog.free_strays(hold, strays);
+        }
+        // Last, since a meter of the application's may panic.
+        if !hold.passes() {
+            events::ended(hold);
         }
     }
 }

@@ -17,6 +17,7 @@ mod nest;
 mod several;
 mod turn;
 mod line;
+mod passage;
 mod ears;
 mod claim;
 mod guard;

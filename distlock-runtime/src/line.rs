@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::runtime::{self, Handle};
-use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
+use tokio::sync::OwnedMutexGuard;
 
 use crate::backend::{BackendError, PATIENCE};
 use crate::claim::Refusal;
 use crate::clock::Time;
 use crate::hold::Hold;
 use crate::lease::Progress;
+use crate::passage::Passage;
 use crate::watchdog::{Left, Parked};
 
 /// The lines of this process, one for each key that callers wait for: only the first of each stands in the server's line,
@@ -234,9 +235,7 @@ impl Ticket {
     ///
     /// If this is dropped, the place is given up.
     pub(crate) async fn pass(self, shares: bool) -> Gate {
-        let gate = self.line.gate.clone();
-        let passed =
-            if shares { Passed::WithOthers(gate.read_owned().await) } else { Passed::Alone(gate.write_owned().await) };
+        let passed = Passage::in_turn(self.line.gate.clone(), shares).await;
         Gate { line: self.line.clone(), _passed: Arc::new(passed) }
     }
 }
@@ -245,13 +244,7 @@ impl Ticket {
 #[derive(Clone)]
 pub(crate) struct Gate {
     line: Arc<Line>,
-    _passed: Arc<Passed>,
-}
-
-#[allow(dead_code)] // They are there to be dropped.
-enum Passed {
-    WithOthers(OwnedRwLockReadGuard<()>),
-    Alone(OwnedRwLockWriteGuard<()>),
+    _passed: Arc<Passage>,
 }
 
 impl Gate {

@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 use tokio::task;
 
 use crate::backend::{Fencing, Kind};
@@ -15,6 +14,7 @@ use crate::clock::Time;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::manager::Core;
+use crate::passage::Passage;
 use crate::{FencingToken, LockError, LostReason, events, several};
 
 thread_local! {
@@ -131,33 +131,21 @@ pub(crate) async fn pass_one(core: &Arc<Core>, hold: Arc<Hold>) -> Result<LockGu
     Ok(LockGuard::passing(core.enter_again(), hold, inner))
 }
 
-/// The turn of a call that passes under a lock, until this is dropped. Its siblings in the same body wait meanwhile; those that read
-/// do so together.
-#[allow(dead_code)] // They are there to be dropped.
-pub(crate) enum Inner {
-    Alone(OwnedRwLockWriteGuard<()>),
-    Reading(OwnedRwLockReadGuard<()>),
-}
-
-/// Waits until no sibling is under the outer lock, for as long as the call would try for the lock itself.
-async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<Inner, LockError> {
+/// Waits until no sibling is under the outer lock, for as long as the call would try for the lock itself. Those that read are
+/// there together.
+async fn turn_of(core: &Core, hold: &Hold, outer: &Hold) -> Result<Passage, LockError> {
     let started = Time::now();
     let patience = hold.terms.patience_with_others();
     hold.count_attempt();
-    let siblings = outer.inner();
-    let turn = match hold.terms.kind {
-        Kind::Read => siblings.clone().try_read_owned().map(Inner::Reading),
-        Kind::Exclusive | Kind::Permits(_) => siblings.clone().try_write_owned().map(Inner::Alone),
-    };
-    let until = started.saturating_add(patience);
-    let turn = match (turn, hold.terms.kind) {
-        (Ok(turn), _) => Some(turn),
+    let (siblings, reads) = (outer.inner(), hold.terms.kind == Kind::Read);
+    let turn = match Passage::at_once(siblings, reads) {
         // A timer would take its time.
-        (Err(_), _) if patience.is_zero() => None,
-        (Err(_), Kind::Read) => core.by_any_means(until, siblings.clone().read_owned()).await?.map(Inner::Reading),
-        (Err(_), Kind::Exclusive | Kind::Permits(_)) => {
-            core.by_any_means(until, siblings.clone().write_owned()).await?.map(Inner::Alone)
+        None if patience.is_zero() => None,
+        None => {
+            let turn = Passage::in_turn(siblings.clone(), reads);
+            core.by_any_means(started.saturating_add(patience), turn).await?
         }
+        turn => turn,
     };
     turn.ok_or_else(|| {
         let refusal =

@@ -235,13 +235,12 @@ impl<'a> Claims<'a> {
 
     /// Tries for all. Says which lock was refused and why.
     async fn attempt(&mut self) -> Result<(), (usize, Refusal)> {
-        let mut entries: Vec<Entry<'_>> = self.holds.iter().map(|hold| hold.entry()).collect();
-        if self.holds.iter().any(|hold| hold.terms.fencing_token) {
-            let fencing = Fencing::new(1, self.core.highest_fence());
-            entries = entries.into_iter().map(|entry| entry.with_fencing(fencing)).collect();
-        }
-        let entries = entries.into_iter().zip(&self.holds);
-        let entries = entries.map(|(entry, hold)| Entry { returning: hold.next_try_within(), ..entry });
+        let fenced = self.holds.iter().any(|hold| hold.terms.fencing_token);
+        let fencing = fenced.then(|| Fencing::new(1, self.core.highest_fence()));
+        let entries = self.holds.iter().map(|hold| {
+            let entry = hold.entry();
+            Entry { fencing, returning: hold.next_try_within(), ..entry }
+        });
         let entries: Vec<Entry<'_>> = entries.collect();
         // Counted until the answer says otherwise, so that nothing is forgotten if this is dropped.
         self.strays.requests = self.strays.requests.saturating_add(1);

@@ -1,17 +1,17 @@
 //! Never two at once.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use distlock::{LockManager, distributed_lock};
 
 use crate::calls::{Failure, brisk, connect};
 use crate::harness::eventually::soon;
-use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
-use crate::harness::process::{Child, emit};
+use crate::harness::holders::{Log, NotingPolls};
+use crate::harness::process::emit;
 use crate::harness::server::Server;
+use crate::harness::storm::{self, Storm};
 
-const PROCESSES: u64 = 8;
 const KEYS: u64 = 3;
 const TTL: Duration = Duration::from_millis(600);
 
@@ -41,46 +41,9 @@ pub(crate) async fn work(arguments: &[&str]) {
 
 #[tokio::test]
 async fn eight_processes_that_are_killed_and_paused_at_random_never_overlap() {
-    let seed = fastrand::u64(..);
-    println!("seed {seed}");
-    let server = Server::start().await;
-    let folder = tempfile::tempdir().unwrap();
-    let log = folder.path().join("holders");
-    let spawn = async |number: u64| {
-        let seed = seed.wrapping_add(number).to_string();
-        let child = Child::spawn("exclusion: work", &[&server.url(), log.to_str().unwrap(), &seed]).await;
-        child.event("works").await;
-        child
-    };
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut children = Vec::new();
-    for number in 0..PROCESSES {
-        children.push(spawn(number).await);
-    }
-    let (begin, mut killed, mut paused) = (Instant::now(), 0, 0);
-    while begin.elapsed() < Duration::from_secs(30) {
-        // Both pauses are the faults of this test: how long all goes well, and how long a process stands still.
-        tokio::time::sleep(Duration::from_millis(random.u64(50..400))).await;
-        let victim = random.usize(0..children.len());
-        if random.u8(0..3) == 0 {
-            children[victim] = spawn(PROCESSES + killed).await;
-            killed += 1;
-        } else {
-            children[victim].stop();
-            // From a fifth of the ttl to twice the ttl.
-            tokio::time::sleep(Duration::from_millis(random.u64(120..1_200))).await;
-            children[victim].cont();
-            paused += 1;
-        }
-    }
-    drop(children);
-    let holds = assert_no_overlap(&log, Until::LastStep);
-    let interrupted: usize = holds.iter().map(|hold| hold.interrupted).sum();
-    let steps: usize = holds.iter().map(|hold| hold.steps).sum();
-    println!("{} holds, {steps} steps ({interrupted} interrupted), {killed} killed, {paused} paused", holds.len());
+    let Storm { holds, killed, paused } = storm::rage("exclusion: work", Duration::from_secs(30), 50..400).await;
     // Else the test proves nothing.
     assert!(holds.len() > 100 && killed > 3 && paused > 10, "too little happened");
-    assert!(interrupted * 20 < steps, "too many steps don't count");
 }
 
 #[distributed_lock(key = "shared:<key>", ttl = "10m", retry = 4294967295, backoff = "1ms..5ms")]

@@ -15,5 +15,6 @@ pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod sentinel;
 pub(crate) mod server;
+pub(crate) mod storm;
 pub(crate) mod tied;
 pub(crate) mod topology;

@@ -16,7 +16,7 @@ pub(super) static SHARE: Lua = Lua::new(
     include_str!("../../../scripts/share.lua"),
     |_| &[LINE, MARK],
     |command, entry, _| {
-        command.arg(millis(entry.ttl)).arg(Letter(entry.kind)).arg(stay(entry)).arg(entry.beside);
+        command.arg(millis(entry.ttl)).arg(KindArgument(entry.kind)).arg(stay(entry)).arg(entry.beside);
     },
 );
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
@@ -25,7 +25,7 @@ pub(super) static WAIT: Lua = Lua::new(
     include_str!("../../../scripts/wait.lua"),
     |_| &[FENCE, LINE, MARK],
     |command, entry, sharded| {
-        set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(Letter(entry.kind));
+        set(command, entry).arg(entry.waiter.unwrap_or_default()).arg(millis(FORGET)).arg(KindArgument(entry.kind));
         command.arg(sharded.then_some(SHARDED));
     },
 );
@@ -48,14 +48,14 @@ static RENEW_SHARE: Lua = Lua::new(
     include_str!("../../../scripts/renew_share.lua"),
     |_| &[],
     |command, entry, _| {
-        command.arg(millis(entry.ttl)).arg(Letter(entry.kind));
+        command.arg(millis(entry.ttl)).arg(KindArgument(entry.kind));
     },
 );
 pub(super) static FREE: Lua = Lua::new(
     include_str!("../../../scripts/free.lua"),
     |_| &[],
     |command, entry, _| {
-        command.arg(entry.kind.is_shared().then_some(Letter(entry.kind)));
+        command.arg(entry.kind.is_shared().then_some(KindArgument(entry.kind)));
     },
 );
 pub(super) static RELEASE: Lua = Lua::new(
@@ -66,7 +66,7 @@ pub(super) static RELEASE: Lua = Lua::new(
             command.arg(entry.waiter);
             return;
         }
-        command.arg(entry.waiter.unwrap_or_default()).arg(Letter(entry.kind)).arg(u8::from(entry.marked));
+        command.arg(entry.waiter.unwrap_or_default()).arg(KindArgument(entry.kind)).arg(u8::from(entry.marked));
         command.arg(sharded.then_some(SHARDED));
     },
 );
@@ -132,9 +132,9 @@ fn stay(entry: &Entry<'_>) -> u64 {
 }
 
 /// A kind as the scripts know it.
-struct Letter(Kind);
+struct KindArgument(Kind);
 
-impl ToRedisArgs for Letter {
+impl ToRedisArgs for KindArgument {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         match self.0 {
             Kind::Exclusive => out.write_arg(b""),
@@ -144,7 +144,7 @@ impl ToRedisArgs for Letter {
     }
 }
 
-impl ToSingleRedisArg for Letter {}
+impl ToSingleRedisArg for KindArgument {}
 
 /// A script on one lock. All take the lock's name, then those of helper keys, then our value.
 pub(super) struct Lua {
@@ -227,7 +227,7 @@ fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<
         }
     }
     if let Some(first) = entries.first() {
-        set(&mut command, first).arg(Letter(first.kind)).arg(stay(first));
+        set(&mut command, first).arg(KindArgument(first.kind)).arg(stay(first));
     }
     for entry in entries {
         command.arg(entry.value);
