@@ -5,7 +5,9 @@ use std::time::Duration;
 use distlock::backend::{self, Acquired, Attempt, Entry, Released, Renewed};
 use distlock::{LockError, LostReason, OnLost};
 
-use super::{Kind, LONG, has_shares, is_refused, nothing_is_left, owned, shares, time};
+use redis::cmd;
+
+use super::{Kind, LONG, has_shares, is_refused, line_of, mark_of, members, nothing_is_left, owned, shares, time};
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk, connect, redis_key};
 use crate::harness::eventually::{eventually, soon};
 use crate::harness::faketime::FakeClock;
@@ -175,7 +177,7 @@ async fn a_shutdown_frees_all_that_its_manager_holds_and_nothing_else() {
         tokio::spawn(Kind::Write.lock(&closing, "p").retry(u32::MAX).acquire()),
     ];
     super::stand_in_line(&server, "r", 1).await;
-    eventually("the mark", || async { server.exists(&super::mark_of("p")).await }).await;
+    eventually("the mark", || async { server.exists(&mark_of("p")).await }).await;
     soon("the shutdown", closing.shutdown(Duration::ZERO)).await;
     for call in calls {
         assert_eq!(call.ended().await.unwrap_err().lost(), LostReason::Shutdown);
@@ -205,6 +207,33 @@ async fn what_is_renewed_after_the_server_s_clock_was_set_back_lasts_for_its_ttl
         // By the old clock it would last for an hour.
         let request = Kind::Write.lock(&manager, "k").retry(u32::MAX).backoff(brisk());
         soon("its end", request.acquire()).await.unwrap().release().await.unwrap();
+        nothing_is_left(&server).await;
+    }
+}
+
+/// A place or a mark that a release finds beside the lock is not the lock.
+#[tokio::test]
+async fn a_lock_that_is_gone_is_lost_though_its_release_gives_up_a_mark() {
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    for kind in [Kind::Write, Kind::Read, Kind::Permits(3)] {
+        let guard = kind.lock(&manager, "k").ttl(FOR_EVER).wait(LONG).acquire().await.unwrap();
+        let value = match kind {
+            Kind::Write => format!(":{}", server.get(&redis_key("k")).await.unwrap()),
+            _ => members(&server, "k").await.remove(0),
+        };
+        // As a request does that comes late, beside somebody who has died in the line.
+        let ends = u64::try_from(time(&server).await).unwrap() + 60_000;
+        server.query::<()>(cmd("ZADD").arg(mark_of("k")).arg(ends).arg(&value)).await.unwrap();
+        server
+            .query::<()>(cmd("ZADD").arg(line_of("k")).arg(1).arg(format!("q{}:dead", "d".repeat(32))))
+            .await
+            .unwrap();
+        server.del(&redis_key("k")).await;
+        let released = guard.release().await;
+        assert!(matches!(&released, Err(LockError::Lost { reason: LostReason::Gone, .. })), "{kind:?}: {released:?}");
+        assert!(!server.exists(&mark_of("k")).await, "{kind:?}: the mark is given up");
+        server.del(&line_of("k")).await;
         nothing_is_left(&server).await;
     }
 }
