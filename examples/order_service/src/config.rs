@@ -48,20 +48,20 @@ pub struct ServeConfig {
     #[arg(long, env = "FENCING", default_value = "on")]
     pub fencing: Switch,
     /// The lease's length.
-    #[arg(long, env = "TTL", default_value = "2s", value_parser = duration)]
+    #[arg(long, env = "TTL", default_value = "2s", value_parser = humantime::parse_duration)]
     pub ttl: Duration,
     /// How long a request stands in line for the lock before it is told to come back.
-    #[arg(long, env = "WAIT", default_value = "5s", value_parser = duration)]
+    #[arg(long, env = "WAIT", default_value = "5s", value_parser = humantime::parse_duration)]
     pub wait: Duration,
     /// How long the provider may take to answer. Longer than the ttl: the lease is renewed meanwhile.
-    #[arg(long, env = "PROVIDER_TIMEOUT", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "PROVIDER_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
     pub provider_timeout: Duration,
     /// How long after the provider was asked a charge may still appear in its list. Counts from when the intent was
     /// recorded; by default the provider's time-out and 5 seconds.
-    #[arg(long, env = "SETTLE_AFTER", value_parser = duration)]
+    #[arg(long, env = "SETTLE_AFTER", value_parser = humantime::parse_duration)]
     pub settle_after: Option<Duration>,
     /// How often the reconciliation runs, on one of all instances.
-    #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = duration)]
+    #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = humantime::parse_duration)]
     pub reconcile_every: Duration,
     /// The name that others read when this instance holds a lock.
     #[arg(long, env = "OWNER")]
@@ -114,6 +114,7 @@ impl Switch {
 
 fn delay(text: &str) -> Result<Delay, String> {
     let (shortest, longest) = text.split_once("..").unwrap_or((text, text));
+    let duration = |text| humantime::parse_duration(text).map_err(|why| format!("`{text}`: {why}"));
     let (shortest, longest) = (duration(shortest)?, duration(longest)?);
     if shortest > longest {
         return Err(format!("`{text}` ends before it begins"));
@@ -121,31 +122,9 @@ fn delay(text: &str) -> Result<Delay, String> {
     Ok(Delay(shortest..=longest))
 }
 
-/// `100ms`, `2s`, `5m` or `24h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
-    let count = text.strip_suffix(unit).and_then(|count| count.parse::<u32>().ok());
-    let count = count.ok_or_else(|| format!("`{text}` is no duration; write `100ms`, `2s`, `5m` or `24h`"))?;
-    let one = match unit {
-        "ms" => Duration::from_millis(1),
-        "s" => Duration::from_secs(1),
-        "m" => Duration::from_secs(60),
-        "h" => Duration::from_secs(3_600),
-        _ => return Err(format!("`{text}` has no unit; write `100ms`, `2s`, `5m` or `24h`")),
-    };
-    Ok(one * count)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_are_a_number_and_a_unit() {
-        assert_eq!(duration("100ms"), Ok(Duration::from_millis(100)));
-        assert_eq!(duration("24h"), Ok(Duration::from_secs(86_400)));
-        assert!(duration("5").is_err() && duration("s").is_err() && duration("1d").is_err());
-    }
 
     #[test]
     fn a_delay_is_one_duration_or_two() {

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
-use sqlx::Row;
+use sqlx::{Any, Row, Transaction};
 
 use crate::error::Error;
 use crate::store::{Store, millis};
@@ -70,6 +70,27 @@ pub async fn claim(store: &Store, key: &str, request: &str, stale: Duration) -> 
         // Also if it was given back between the two statements: the caller may come again.
         _ => Err(Error::InProgress),
     }
+}
+
+/// Stores an answer together with what it is the answer to, in one transaction: there is nothing to claim before, and nothing
+/// to settle after. Says whether the key was free; if not, the transaction must not be committed.
+///
+/// # Errors
+///
+/// Those of the database.
+pub async fn answer_with(
+    transaction: &mut Transaction<'_, Any>,
+    now: &str,
+    (key, request): (&str, &str),
+    answer: &Answer,
+) -> sqlx::Result<bool> {
+    let insert = format!(
+        "INSERT INTO idempotency (key, request, claimed_at, status, answer) VALUES ($1, $2, {now}, $3, $4)
+         ON CONFLICT (key) DO NOTHING"
+    );
+    let insert = sqlx::query(&insert).bind(key).bind(request);
+    let insert = insert.bind(i64::from(answer.status)).bind(answer.body.to_string());
+    Ok(insert.execute(&mut **transaction).await?.rows_affected() == 1)
 }
 
 struct Since {

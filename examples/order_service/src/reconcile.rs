@@ -86,7 +86,14 @@ pub async fn every(app: &App, period: Duration) {
     loop {
         tokio::time::sleep(period).await;
         // Half of it: clocks differ, and so do the times at which instances were started.
-        match reconcile(app, period / 2).await {
+        let outcome = reconcile(app, period / 2).await;
+        let result = match &outcome {
+            Ok(report) if report.ran => "ran",
+            Ok(_) => "skipped",
+            Err(_) => "failed",
+        };
+        metrics::counter!("reconciliations_total", "result" => result).increment(1);
+        match outcome {
             Ok(report) => tracing::info!(?report, "reconciled"),
             Err(why) => tracing::warn!(error = %why, "the reconciliation failed"),
         }

@@ -5,7 +5,7 @@ use sqlx::Row;
 
 use crate::app::App;
 use crate::error::Error;
-use crate::store::{NOT_LATE, RAISE_FENCE, Store, number};
+use crate::store::{NOT_LATE, RAISE_FENCE, Store, number, taken};
 
 /// Takes `count` pieces out of the stock, and says how many are left.
 ///
@@ -37,22 +37,47 @@ async fn take(app: &App, sku: &str, count: i64, fence: Option<FencingToken>) -> 
     }
     let update = format!("UPDATE stock SET count = $3 WHERE sku = $1 AND {NOT_LATE}");
     let update = sqlx::query(&update).bind(sku).bind(number(fence)).bind(left);
-    if update.execute(&app.store.pool).await?.rows_affected() == 0 {
-        return Err(Error::Late);
-    }
+    taken(update.execute(&app.store.pool).await?.rows_affected())?;
     Ok(left)
 }
 
+/// Says how many pieces there are of something, which may be new.
+///
+/// Under the same lock: between what a reservation reads and what it writes, a new number would be lost.
+///
+/// # Errors
+///
+/// Those of the lock and of the database.
+pub async fn set(app: &App, sku: &str, count: i64) -> Result<(), Error> {
+    if count < 0 {
+        return Err(Error::Invalid("there are no fewer than no pieces"));
+    }
+    if app.config.lock.is_on() { set_locked(app, sku, count).await } else { app.store.set_stock(sku, count, None).await }
+}
+
+#[distributed_lock(
+    key = "stock:<sku>",
+    ttl = app.config.ttl,
+    wait = app.config.wait,
+    fencing_token = token,
+    manager = app.locks.clone()
+)]
+async fn set_locked(app: &App, sku: &str, count: i64) -> Result<(), Error> {
+    app.store.set_stock(sku, count, Some(token).filter(|_| app.config.fencing.is_on())).await
+}
+
 impl Store {
-    /// Says how many pieces there are of something, which may be new.
+    /// Says how many pieces there are, and raises the fence: a reservation that is late must not undo it.
     ///
     /// # Errors
     ///
-    /// Those of the database.
-    pub async fn set_stock(&self, sku: &str, count: i64) -> sqlx::Result<()> {
-        let upsert = "INSERT INTO stock (sku, count) VALUES ($1, $2)
-                      ON CONFLICT (sku) DO UPDATE SET count = excluded.count, version = stock.version + 1";
-        sqlx::query(upsert).bind(sku).bind(count).execute(&self.pool).await.map(drop)
+    /// [`Error::Late`] where a later holder has been here.
+    pub async fn set_stock(&self, sku: &str, count: i64, fence: Option<FencingToken>) -> Result<(), Error> {
+        let upsert = "INSERT INTO stock (sku, fence, count) VALUES ($1, $2, $3)
+                      ON CONFLICT (sku) DO UPDATE SET count = excluded.count, version = stock.version + 1,
+                      fence = CASE WHEN $2 = 0 THEN stock.fence ELSE $2 END WHERE $2 = 0 OR stock.fence <= $2";
+        let upsert = sqlx::query(upsert).bind(sku).bind(number(fence)).bind(count);
+        taken(upsert.execute(&self.pool).await?.rows_affected())
     }
 
     /// How many pieces there are, without saying who looks.

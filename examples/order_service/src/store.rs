@@ -8,6 +8,8 @@ use distlock::FencingToken;
 use sqlx::any::AnyPoolOptions;
 use sqlx::{AnyPool, Executor};
 
+use crate::error::Error;
+
 pub use orders::Order;
 
 /// The condition of every `UPDATE` that is made under a lock, where `$2` is the fencing token, or 0 without one: no later
@@ -124,4 +126,9 @@ pub(crate) fn number(fence: Option<FencingToken>) -> i64 {
 /// A time that SQL has counted.
 pub(crate) fn millis(count: i64) -> Duration {
     Duration::from_millis(u64::try_from(count).unwrap_or_default())
+}
+
+/// Whether the store has taken an `UPDATE` of a row that is known to be there.
+pub(crate) fn taken(rows: u64) -> Result<(), Error> {
+    if rows == 0 { Err(Error::Late) } else { Ok(()) }
 }

@@ -4,11 +4,13 @@
 //! in two stores.
 
 use distlock::{FencingToken, Lease, distributed_lock};
+use serde_json::json;
 use sqlx::Row;
 
 use crate::app::App;
 use crate::error::Error;
-use crate::store::{NOT_LATE, RAISE_FENCE, Store, number};
+use crate::idempotency::{self, Answer};
+use crate::store::{NOT_LATE, RAISE_FENCE, Store, number, taken};
 
 /// Who gives how much to whom.
 #[derive(Clone, Debug)]
@@ -19,14 +21,30 @@ pub struct Transfer {
     pub to: String,
     /// In cents.
     pub amount: i64,
+    /// The header `Idempotency-Key`, if there is one: what is sent again with it is not moved again.
+    pub key: Option<String>,
 }
 
-/// Moves money. Nothing is moved where there is an error, except that after [`Error::Lock`] with a lost lock one has to look.
+impl Transfer {
+    fn answer(&self) -> Answer {
+        let body = json!({ "from": self.from, "to": self.to, "amount": self.amount });
+        Answer { status: 200, body, is_repeated: false }
+    }
+
+    /// The key, and all that makes it the same request when it comes again.
+    fn identity(&self, app: &App) -> Option<(&str, String)> {
+        let key = self.key.as_deref().filter(|_| app.config.idempotency.is_on())?;
+        Some((key, format!("POST /transfers {}", self.answer().body)))
+    }
+}
+
+/// Moves money. Nothing is moved where there is an error, except that after [`Error::Lock`] with a lost lock one has to look, or
+/// to send it again with the same key.
 ///
 /// # Errors
 ///
-/// [`Error::NotEnough`], [`Error::NotFound`], those of the lock and of the database.
-pub async fn transfer(app: &App, transfer: &Transfer) -> Result<(), Error> {
+/// [`Error::NotEnough`], [`Error::NotFound`], [`Error::KeyReused`], those of the lock and of the database.
+pub async fn transfer(app: &App, transfer: &Transfer) -> Result<Answer, Error> {
     if transfer.from == transfer.to || transfer.amount <= 0 {
         return Err(Error::Invalid("a transfer has two accounts and a positive amount"));
     }
@@ -41,30 +59,43 @@ pub async fn transfer(app: &App, transfer: &Transfer) -> Result<(), Error> {
     fencing_token = token,
     manager = app.locks.clone()
 )]
-async fn transfer_locked(app: &App, transfer: &Transfer) -> Result<(), Error> {
+async fn transfer_locked(app: &App, transfer: &Transfer) -> Result<Answer, Error> {
     book(app, transfer, Some((lease, token))).await
 }
 
-async fn book(app: &App, transfer: &Transfer, held: Option<(Lease, FencingToken)>) -> Result<(), Error> {
-    let Transfer { from, to, amount } = transfer;
+/// The money and the answer are stored in one transaction, so that a transfer is never half done: unlike a payment, which happens
+/// elsewhere, it leaves nothing to settle.
+async fn book(app: &App, transfer: &Transfer, held: Option<(Lease, FencingToken)>) -> Result<Answer, Error> {
+    let identity = transfer.identity(app);
+    if let Some((key, request)) = &identity
+        && let Some(answer) = idempotency::answered(&app.store, key, request).await?
+    {
+        return Ok(answer);
+    }
+    let Transfer { from, to, amount, .. } = transfer;
     let fence = held.as_ref().map(|(_, token)| *token).filter(|_| app.config.fencing.is_on());
     let from_balance = app.store.enter_account(from, fence).await?;
     let to_balance = app.store.enter_account(to, fence).await?;
     let left = from_balance.checked_sub(*amount).filter(|left| *left >= 0).ok_or(Error::NotEnough("money"))?;
     let sum = to_balance.checked_add(*amount).ok_or(Error::Invalid("no account holds so much"))?;
 
+    let answer = transfer.answer();
     let mut transaction = app.store.pool.begin().await?;
     for (account, balance) in [(from, left), (to, sum)] {
         let update = format!("UPDATE accounts SET balance = $3 WHERE id = $1 AND {NOT_LATE}");
         let update = sqlx::query(&update).bind(account).bind(number(fence)).bind(balance);
-        if update.execute(&mut *transaction).await?.rows_affected() == 0 {
-            return Err(Error::Late);
-        }
+        taken(update.execute(&mut *transaction).await?.rows_affected())?;
+    }
+    if let Some((key, request)) = &identity
+        && !idempotency::answer_with(&mut transaction, app.store.now(), (key, request), &answer).await?
+    {
+        return Err(Error::InProgress);
     }
     if let Some((lease, _)) = &held {
         lease.ensure_held()?;
     }
-    Ok(transaction.commit().await?)
+    transaction.commit().await?;
+    Ok(answer)
 }
 
 impl Store {

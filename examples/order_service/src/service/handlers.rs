@@ -83,8 +83,7 @@ pub(super) async fn pay(
     headers: HeaderMap,
     body: String,
 ) -> Result<Answer, Error> {
-    let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).filter(|key| !key.is_empty());
-    let key = key.ok_or(Error::KeyMissing)?.to_owned();
+    let key = idempotency_key(&headers)?.ok_or(Error::KeyMissing)?;
     let amount = match body.trim() {
         "" => None,
         body => {
@@ -113,17 +112,17 @@ pub(super) async fn account(State(app): Shared, Path(id): Path<String>) -> Told 
     Ok(Json(json!({ "id": id, "balance": balance })))
 }
 
-pub(super) async fn transfer(State(app): Shared, Json(new): Json<NewTransfer>) -> Told {
-    let transfer = Transfer { from: new.from, to: new.to, amount: new.amount };
-    transfer::transfer(&app, &transfer).await?;
-    Ok(Json(json!({ "from": transfer.from, "to": transfer.to, "amount": transfer.amount })))
+pub(super) async fn transfer(
+    State(app): Shared,
+    headers: HeaderMap,
+    Json(new): Json<NewTransfer>,
+) -> Result<Answer, Error> {
+    let key = idempotency_key(&headers)?;
+    transfer::transfer(&app, &Transfer { from: new.from, to: new.to, amount: new.amount, key }).await
 }
 
 pub(super) async fn set_stock(State(app): Shared, Json(stock): Json<NewStock>) -> Made {
-    if stock.count < 0 {
-        return Err(Error::Invalid("there are no fewer than no pieces"));
-    }
-    app.store.set_stock(&stock.sku, stock.count).await?;
+    stock::set(&app, &stock.sku, stock.count).await?;
     Ok((StatusCode::CREATED, Json(json!({ "sku": stock.sku, "count": stock.count }))))
 }
 
@@ -146,4 +145,13 @@ pub(super) async fn reconcile(State(app): Shared) -> Result<Json<Report>, Error>
 pub(super) async fn health(State(app): Shared) -> Told {
     app.store.ping().await?;
     Ok(Json(json!({ "status": "ok" })))
+}
+
+/// One that can't be read is not as good as none: its sender relies on it.
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
+    let Some(key) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let key = key.to_str().ok().filter(|key| (1..=255).contains(&key.len()));
+    key.map(|key| Some(key.to_owned())).ok_or(Error::Invalid("an idempotency key is 1 to 255 visible ASCII characters"))
 }

@@ -6,7 +6,7 @@ use distlock::FencingToken;
 use sqlx::Row;
 use sqlx::any::AnyRow;
 
-use super::{NOT_LATE, RAISE_FENCE, Store, millis, number};
+use super::{NOT_LATE, RAISE_FENCE, Store, millis, number, taken};
 use crate::error::Error;
 
 /// An order, as it was read.
@@ -128,9 +128,4 @@ fn order(row: &AnyRow) -> sqlx::Result<Order> {
         asked_with: row.try_get("asked_with")?,
         fence: row.try_get("fence")?,
     })
-}
-
-/// Whether the store has taken an `UPDATE` of a row that is known to be there.
-fn taken(rows: u64) -> Result<(), Error> {
-    if rows == 0 { Err(Error::Late) } else { Ok(()) }
 }

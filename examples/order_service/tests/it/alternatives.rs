@@ -26,7 +26,7 @@ async fn side_by_side(kind: Kind) {
     let (one, other) = (world.serve("").await, world.serve("").await);
     let store = Store::open(&world.database()).await.unwrap();
 
-    store.set_stock(SKU, 10).await.unwrap();
+    store.set_stock(SKU, 10, None).await.unwrap();
     // Locks in memory are for one instance.
     let instances = if kind == Kind::Local { [&one, &one] } else { [&one, &other] };
     let turn = std::sync::atomic::AtomicUsize::new(0);
@@ -39,15 +39,15 @@ async fn side_by_side(kind: Kind) {
     .await;
     assert_eq!(one.get(&format!("/stock/{SKU}")).await.body["count"], 0);
 
-    store.set_stock(SKU, 10).await.unwrap();
+    store.set_stock(SKU, 10, None).await.unwrap();
     ten_of_thirty_get_one(async || by_version(&store, SKU, 1).await).await;
     assert_eq!(store.stock(SKU).await.unwrap(), 0);
 
-    store.set_stock(SKU, 10).await.unwrap();
+    store.set_stock(SKU, 10, None).await.unwrap();
     ten_of_thirty_get_one(async || by_row_lock(&store, SKU, 1).await).await;
     assert_eq!(store.stock(SKU).await.unwrap(), 0);
 
-    store.set_stock(SKU, 10).await.unwrap();
+    store.set_stock(SKU, 10, None).await.unwrap();
     ten_of_thirty_get_one(async || by_statement(&store, SKU, 1).await).await;
     assert_eq!(store.stock(SKU).await.unwrap(), 0);
 
@@ -69,4 +69,17 @@ async fn stock_is_never_oversold_on_sqlite_and_memory() {
 #[tokio::test]
 async fn stock_is_never_oversold_on_postgres_and_redis() {
     side_by_side(Kind::Servers).await;
+}
+
+#[tokio::test]
+async fn a_new_number_waits_for_who_reserves() {
+    let world = World::new(Kind::Servers, "").await;
+    let customer = world.serve("--wait 1s").await;
+    let locks = distlock::LockManager::connect(&world.redis().url()).await.unwrap();
+    let guard = locks.lock(format!("stock:{SKU}")).acquire().await.unwrap();
+    let refused = customer.post("/stock", &json!({ "sku": SKU, "count": 10 })).await;
+    assert!(refused.body["kind"] == "busy" || refused.body["kind"] == "lock", "{refused:?}");
+    assert_eq!(customer.get(&format!("/stock/{SKU}")).await.status, 404);
+    guard.release().await.unwrap();
+    assert_eq!(customer.post_at_last("/stock", &json!({ "sku": SKU, "count": 10 })).await.status, 201);
 }

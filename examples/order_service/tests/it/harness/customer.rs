@@ -86,6 +86,12 @@ impl Customer {
         reply(request.send().await.unwrap()).await.unwrap()
     }
 
+    /// The same with an idempotency key.
+    pub(crate) async fn post_with(&self, key: &str, path: &str, body: &Value) -> Reply {
+        let request = self.http.post(format!("{}{path}", self.service.url)).json(body);
+        reply(request.header("Idempotency-Key", key).send().await.unwrap()).await.unwrap()
+    }
+
     pub(crate) async fn text(&self, path: &str) -> String {
         self.http.get(format!("{}{path}", self.service.url)).send().await.unwrap().text().await.unwrap()
     }
