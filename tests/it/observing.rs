@@ -1,5 +1,7 @@
 //! What is told beside the log: to a listener, to meters, and in the spans of traces.
 
+mod exported;
+
 use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Receiver, channel};

@@ -52,7 +52,11 @@ pub async fn set(app: &App, sku: &str, count: i64) -> Result<(), Error> {
     if count < 0 {
         return Err(Error::Invalid("there are no fewer than no pieces"));
     }
-    if app.config.lock.is_on() { set_locked(app, sku, count).await } else { app.store.set_stock(sku, count, None).await }
+    if app.config.lock.is_on() {
+        set_locked(app, sku, count).await
+    } else {
+        app.store.set_stock(sku, count, None).await
+    }
 }
 
 #[distributed_lock(
