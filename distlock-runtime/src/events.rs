@@ -77,7 +77,7 @@ enum Reclaim {
 
 fn tell<'a>(hold: &Hold, happening: impl Fn() -> Happening<'a>) {
     #[cfg(feature = "metrics")]
-    meters::note(hold, &happening());
+    meters::tell(hold, &happening());
     if let Some(listener) = &hold.audience.listener {
         listener.tell(happening().of(hold));
     }

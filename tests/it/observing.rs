@@ -1,5 +1,6 @@
 //! What is told beside the log: to a listener, to meters, and in the spans of traces.
 
+pub(crate) mod broken;
 mod exported;
 
 use std::collections::HashMap;

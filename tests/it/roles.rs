@@ -2,7 +2,9 @@
 
 #[cfg(feature = "tls")]
 use crate::tls;
-use crate::{clock, connecting, exclusion, fencing, going_down, isolated, kinds, selftest, sentinel, waiting};
+use crate::{
+    clock, connecting, exclusion, fencing, going_down, isolated, kinds, observing, selftest, sentinel, waiting,
+};
 
 type Role = fn(&[&str]);
 
@@ -18,6 +20,7 @@ const ROLES: &[(&str, Role)] = &[
     ("kinds: hold and tell", kinds::hold_and_tell),
     ("kinds: wait to write", kinds::wait_to_write),
     ("kinds: work", kinds::work),
+    ("observing: lock with a broken recorder", observing::broken::lock_with_a_broken_recorder),
     ("selftest: count", selftest::processes::count),
     ("selftest: clock", selftest::clock::tell_time),
     ("selftest: hold", selftest::processes::hold),

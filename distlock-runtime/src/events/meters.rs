@@ -1,6 +1,10 @@
 //! Metrics, through the `metrics` facade. None is labelled by a key: there would be one for each order.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use metrics::{Label, counter, gauge, histogram};
+use tracing::warn;
 
 use super::{Happening, Reclaim};
 use crate::LostReason;
@@ -24,7 +28,16 @@ fn with(labels: &[Label; 2], name: &'static str, value: &'static str) -> Vec<Lab
     labels
 }
 
-pub(super) fn note(hold: &Hold, happening: &Happening<'_>) {
+/// What the application's recorder does with it is its own affair: if it panics, no lock, call or renewal pays for that.
+pub(super) fn tell(hold: &Hold, happening: &Happening<'_>) {
+    static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
+    if catch_unwind(AssertUnwindSafe(|| note(hold, happening))).is_err() && !HAS_PANICKED.swap(true, Ordering::Relaxed)
+    {
+        warn!(target: "distlock", "the recorder of metrics panicked; locks go on, and what they do may not be counted");
+    }
+}
+
+fn note(hold: &Hold, happening: &Happening<'_>) {
     let labels = labels(hold);
     let result = |value| with(&labels, "result", value);
     match happening {
