@@ -50,7 +50,16 @@ fn main() {
     one.block_on(measure(&server.url, 1, 1_000, 20_000));
     let many = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     many.block_on(measure(&server.url, 64, 100, 500));
+    one.block_on(heard(&server.url));
     one.block_on(allocations(&server.url));
+}
+
+/// What a listener costs: the attribute with one against the attribute without.
+async fn heard(url: &str) {
+    let plain = LockManager::connect(url).await.expect("the server is there");
+    let heard = LockManager::builder().url(url).listener(|event| drop(event.clone())).build().await;
+    let heard = heard.expect("the server is there");
+    compare("heard", 1, 1_000, || rounds_of(1, 1_000, heard.clone()), || rounds_of(1, 1_000, plain.clone())).await;
 }
 
 async fn measure(url: &str, tasks: usize, cycles: usize, cycles_in_memory: usize) {
