@@ -1,4 +1,4 @@
-//! The server of a bench. The tests' own (`tests/it/harness`) can be broken in many ways, and starts on a runtime behind
+//! The server of a bench. The tests' own (the crate `harness`) can be broken in many ways, and starts on a runtime behind
 //! the scenes that would take part in what is measured here.
 
 use std::process::{Child, Command, Stdio};

@@ -7,10 +7,10 @@ use distlock::{LockError, LockManager, LockManagerBuilder};
 use tokio::task::JoinHandle;
 
 use crate::calls::{Call, FOR_EVER, Failure, brisk, is_freed, redis_key, sees_renewals, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip};
-use crate::harness::sentinel::{Fall, Guarded, followed};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Trip};
+use harness::sentinel::{Fall, Guarded, followed};
+use harness::server::Server;
 
 /// For how long a command waits where a test wants to see that it waits for nothing else.
 const PATIENT: Duration = Duration::from_secs(60);

@@ -7,9 +7,9 @@ use distlock::{Backoff, LockError, LockManager};
 use redis::cmd;
 
 use crate::calls::{Body, FOR_EVER, Failure, asked, brisk, connect, is_freed, redis_key, sees_renewals, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
 

@@ -8,10 +8,10 @@ use distlock::{Backoff, LockError, LockManager, LockRequest, LostReason};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::monitor::Monitor;
-use crate::harness::server::Server;
-use crate::harness::topology;
+use harness::eventually::{eventually, soon};
+use harness::monitor::Monitor;
+use harness::server::Server;
+use harness::topology;
 
 /// A ttl that no test lives to see the end of: what is free before it was freed by somebody.
 pub(crate) const FOR_EVER: Duration = Duration::from_secs(600);

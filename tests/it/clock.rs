@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use crate::calls::{FOR_EVER, Failure, brisk, connect, redis_key, sees_renewals};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::faketime::FakeClock;
-use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
-use crate::harness::inspect::query_at;
-use crate::harness::process::{Child, emit};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::faketime::FakeClock;
+use harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
+use harness::inspect::query_at;
+use harness::process::{Child, emit};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 /// A role: takes a key however long that takes, and holds it until the key `finish` appears on the server.
 #[tokio::main(flavor = "current_thread")]

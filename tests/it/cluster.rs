@@ -6,9 +6,9 @@ use distlock::{LockError, LockManager};
 use redis::cmd;
 
 use crate::calls::{Call, FOR_EVER, brisk, connect, redis_key, sees_renewals};
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::eventually;
-use crate::harness::server::{Server, free_port};
+use harness::cluster::Cluster;
+use harness::eventually::eventually;
+use harness::server::{Server, free_port};
 
 #[tokio::test]
 async fn each_lock_is_taken_renewed_and_freed_where_its_slot_is() {

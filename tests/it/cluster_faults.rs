@@ -7,9 +7,9 @@ use redis::cmd;
 
 use crate::calls::{Call, FOR_EVER, brisk, connect, redis_key, sees_renewals};
 use crate::contenders::Contenders;
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::eventually;
-use crate::harness::server::Server;
+use harness::cluster::Cluster;
+use harness::eventually::eventually;
+use harness::server::Server;
 
 /// Longer by far than a failover takes here: about five seconds.
 const LONG: Duration = Duration::from_secs(30);

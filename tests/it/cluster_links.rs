@@ -6,9 +6,9 @@ use distlock::LostReason;
 use redis::cmd;
 
 use crate::calls::{Call, FOR_EVER, brisk, connect, redis_key};
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::eventually;
-use crate::harness::proxy::{Proxy, Trip, Way};
+use harness::cluster::Cluster;
+use harness::eventually::eventually;
+use harness::proxy::{Proxy, Trip, Way};
 
 /// Three nodes that tell everybody the address of a proxy in front of them. Among themselves they talk past these.
 struct Linked {

@@ -9,8 +9,8 @@ use redis::cmd;
 
 use crate::calls::{Call, FOR_EVER, connect, redis_key, sees_renewals};
 use crate::contenders::Contenders;
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::eventually;
+use harness::cluster::Cluster;
+use harness::eventually::eventually;
 
 /// All that belongs to a lock is in one slot, other keys have other names, and the library knows the slots as the server
 /// does: nobody was sent elsewhere.

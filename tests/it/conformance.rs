@@ -6,9 +6,9 @@ use distlock::backend::MemoryBackend;
 use distlock::{LockManager, conformance};
 
 use crate::calls::connect;
-use crate::harness::cluster::Cluster;
-use crate::harness::sentinel::Guarded;
-use crate::harness::server::Server;
+use harness::cluster::Cluster;
+use harness::sentinel::Guarded;
+use harness::server::Server;
 
 #[tokio::test]
 async fn the_memory_backend_keeps_the_rules() {

@@ -3,8 +3,8 @@
 use distlock::{LockError, LockManager, distributed_lock};
 
 use crate::calls::{Failure, connect};
-use crate::harness::process::{Child, emit};
-use crate::harness::server::Server;
+use harness::process::{Child, emit};
+use harness::server::Server;
 
 async fn a_lock_is_taken_and_freed(server: &Server, url: &str) {
     let manager = connect(url).await;

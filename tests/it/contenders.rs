@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::calls::{Body, Call, Failure, brisk};
-use crate::harness::eventually::eventually;
-use crate::harness::holders::{Log, Until, assert_no_overlap};
+use harness::eventually::eventually;
+use harness::holders::{Log, Until, assert_no_overlap};
 
 /// A log of those who held one lock, and those who do so until this is dropped.
 pub(crate) struct Contenders {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, LockManager, LostReason, OnLost, distributed_lock};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, asked, connect, is_freed, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 #[distributed_lock(key = "exit:<exit>", ttl = "10m")]
 async fn leave_by(exit: u32) -> Result<u32, Failure> {

@@ -14,9 +14,9 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, Registry};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk, connect, redis_key};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Trip};
+use harness::server::Server;
 
 pub(crate) type Fields = HashMap<&'static str, String>;
 

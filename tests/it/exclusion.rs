@@ -6,11 +6,11 @@ use std::time::Duration;
 use distlock::{LockManager, distributed_lock};
 
 use crate::calls::{Failure, brisk, connect};
-use crate::harness::eventually::soon;
-use crate::harness::holders::{Log, NotingPolls};
-use crate::harness::process::emit;
-use crate::harness::server::Server;
-use crate::harness::storm::{self, Storm};
+use harness::eventually::soon;
+use harness::holders::{Log, NotingPolls};
+use harness::process::emit;
+use harness::server::Server;
+use harness::storm::{self, Storm};
 
 const KEYS: u64 = 3;
 const TTL: Duration = Duration::from_millis(600);

@@ -9,10 +9,10 @@ use distlock::{FencingToken, LockManager, LockRequest, distributed_lock};
 use redis::cmd;
 
 use crate::calls::{Failure, brisk, connect, is_freed, redis_key};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::process::{Child, emit};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::process::{Child, emit};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -9,9 +9,9 @@ use distlock::{LockGuard, LockManager};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::calls::{Failure, connect};
-use crate::harness::eventually::eventually;
-use crate::harness::process::{Child, emit};
-use crate::harness::server::Server;
+use harness::eventually::eventually;
+use harness::process::{Child, emit};
+use harness::server::Server;
 
 const TTL: Duration = Duration::from_secs(2);
 

@@ -7,10 +7,10 @@ use tracing::Level;
 
 use crate::calls::connect;
 use crate::events;
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::sentinel::{Fall, Guarded};
-use crate::harness::server::{Options, Server};
 use crate::rights::least_rights;
+use harness::eventually::{eventually, soon};
+use harness::sentinel::{Fall, Guarded};
+use harness::server::{Options, Server};
 
 /// One that nothing is to be said about.
 fn sound() -> Options {

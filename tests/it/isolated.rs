@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::calls::{Failure, brisk, connect};
-use crate::harness::eventually::soon;
-use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
-use crate::harness::process::{Child, emit};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::soon;
+use harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
+use harness::process::{Child, emit};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 const TTL: Duration = Duration::from_secs(1);
 const KEYS: usize = 10;

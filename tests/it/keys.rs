@@ -4,7 +4,7 @@ use distlock::{LockError, LockManager, distributed_lock};
 use redis::cmd;
 
 use crate::calls::{Failure, connect};
-use crate::harness::server::Server;
+use harness::server::Server;
 
 #[distributed_lock(key = "order:<id>", ttl = "10m")]
 async fn of_text(id: &str) -> Result<(), Failure> {

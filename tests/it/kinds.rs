@@ -31,10 +31,10 @@ use redis::cmd;
 
 pub(crate) use self::processes::{hold_and_tell, wait_to_write, work};
 use crate::calls::redis_key;
-use crate::harness::eventually::eventually;
-use crate::harness::holders;
-use crate::harness::server::Server;
-use crate::harness::topology;
+use harness::eventually::eventually;
+use harness::holders;
+use harness::server::Server;
+use harness::topology;
 
 /// Longer than any test lasts, so what comes before it did not wait for it.
 const LONG: Duration = Duration::from_secs(60);

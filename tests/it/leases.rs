@@ -6,9 +6,9 @@ use distlock::{FencingToken, Lease, LockError, LockManager, LostReason, distribu
 use redis::cmd;
 
 use crate::calls::{FOR_EVER, connect, redis_key};
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::eventually;
-use crate::harness::server::Server;
+use harness::cluster::Cluster;
+use harness::eventually::eventually;
+use harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
 
@@ -122,7 +122,7 @@ async fn a_loss_is_told_after_several_attempts_too() {
         // Longer than an attempt takes.
         tokio::time::sleep(Duration::from_millis(500)).await;
         for url in urls {
-            crate::harness::inspect::query_at::<()>(url, cmd("DEL").arg(redis_key("k")).clone()).await.unwrap();
+            harness::inspect::query_at::<()>(url, cmd("DEL").arg(redis_key("k")).clone()).await.unwrap();
         }
     });
     assert_eq!(until_it_is_lost(&manager, &servers).await.unwrap(), LostReason::Gone);

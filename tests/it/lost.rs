@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, LockManager, LostReason, OnLost, distributed_lock};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, connect, is_freed, redis_key, sees_renewals, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 const TTL: Duration = Duration::from_secs(3);
 

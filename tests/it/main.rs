@@ -1,6 +1,6 @@
 //! The tests of the whole system, against real servers and real client processes.
 //!
-//! `calls` is how tests call the library, `contenders` are many who do; `harness` starts and breaks things; `selftest` shows that each fault it makes
+//! `calls` is how tests call the library, `contenders` are many who do; the crate `harness` starts and breaks things; `selftest` shows that each fault it makes
 //! is really there, since a fault that isn't makes a test that can't fail; `tidy` guards what a reviewer would have to
 //! remember; the other modules hold the tests, by behaviour.
 
@@ -14,7 +14,6 @@
 
 mod calls;
 mod contenders;
-mod harness;
 mod roles;
 
 mod selftest;

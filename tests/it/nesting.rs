@@ -7,8 +7,8 @@ use distlock::{LockError, LockManager, OnLost, distributed_lock};
 use redis::cmd;
 
 use crate::calls::{Failure, asked, connect, is_freed, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
 

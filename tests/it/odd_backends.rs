@@ -10,7 +10,7 @@ use distlock::backend::{
 use distlock::{LockManager, LostReason};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk};
-use crate::harness::eventually::{eventually, soon};
+use harness::eventually::{eventually, soon};
 
 const TTL: Duration = Duration::from_secs(3);
 

@@ -9,9 +9,9 @@ use distlock::LockManager;
 use tokio::runtime::Builder;
 
 use crate::calls::{FOR_EVER, Failure, connect, redis_key, sees_renewals, warm_up};
-use crate::harness::eventually::eventually;
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::eventually;
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 /// A call made in the context of a runtime that has ended must fail, and not hang; least of all with a lock taken that
 /// the watchdog and all other runtimes need.

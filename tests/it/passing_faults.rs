@@ -5,8 +5,8 @@ use std::time::Duration;
 use distlock::{LockError, LostReason};
 
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk, connect, is_freed, redis_key, sees_renewals};
-use crate::harness::eventually::soon;
-use crate::harness::server::Server;
+use harness::eventually::soon;
+use harness::server::Server;
 
 /// A state in which a server doesn't do what it is asked, and that ends by itself in real life.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::calls::{FOR_EVER, connect, redis_key, sees_renewals, warm_up};
-use crate::harness::eventually::eventually;
-use crate::harness::proxy::{Proxy, Trip};
-use crate::harness::server::Server;
+use harness::eventually::eventually;
+use harness::proxy::{Proxy, Trip};
+use harness::server::Server;
 
 /// A proxy whose client side breaks while the first lock's SET is on its way; the SET arrives 300 ms later.
 async fn proxy_that_breaks_and_delivers_late(server: String) -> String {

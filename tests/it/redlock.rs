@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::{Backoff, FencingToken, LockError, LockManager, conformance};
 
 use crate::calls::{Failure, brisk, redis_key};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
 

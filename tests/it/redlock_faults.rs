@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use distlock::{LockError, LockManager, LostReason};
 
 use crate::calls::{Body, Call, Failure, brisk, redis_key};
-use crate::harness::eventually::{eventually, soon, within};
-use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
-use crate::harness::process::Child;
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon, within};
+use harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
+use harness::process::Child;
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 /// A server has a tenth of this for its answer.
 const TTL: Duration = Duration::from_secs(3);

@@ -9,10 +9,10 @@ use tracing::Level;
 
 use crate::calls::{Failure, brisk, redis_key};
 use crate::events;
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
 use crate::redlock_faults::Five;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
 const HOLDER: &str = "00000000-0000-4000-8000-000000000000/other";

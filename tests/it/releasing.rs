@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use distlock::LockManager;
 
 use crate::calls::{Call, FOR_EVER, connect, redis_key, warm_up};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 /// Cuts the link of a manager that holds a lock, so that its release has to connect and can't, and returns how long the
 /// body's result took to come.

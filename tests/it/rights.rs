@@ -8,10 +8,10 @@ use tracing::Level;
 
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, is_freed, redis_key, sees_renewals, warm_up};
 use crate::events;
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::sentinel::{Fall, Guarded, Passwords, SERVICE, followed};
-use crate::harness::server::{Options, Server};
+use harness::cluster::Cluster;
+use harness::eventually::{eventually, soon};
+use harness::sentinel::{Fall, Guarded, Passwords, SERVICE, followed};
+use harness::server::{Options, Server};
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
 /// What a wait may take that is refused at once.

@@ -33,9 +33,21 @@ const ROLES: &[(&str, Role)] = &[
 ];
 
 /// Runs a role to its end.
-pub(crate) fn play(name: &str, arguments: &[&str]) {
+fn play(name: &str, arguments: &[&str]) {
     match ROLES.iter().find(|(known, _)| *known == name) {
         Some((_, role)) => role(arguments),
         None => panic!("no role `{name}`"),
     }
+}
+
+/// Where a child begins. As a test of its own it has nothing to do.
+#[test]
+fn child_entry() {
+    let Some((role, arguments)) = harness::process::role() else {
+        return;
+    };
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // libtest's own `test ... ` stands on the line already.
+    println!();
+    play(&role, &arguments);
 }

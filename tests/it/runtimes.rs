@@ -6,8 +6,8 @@ use distlock::LockManager;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::calls::{FOR_EVER, Failure, connect, is_freed, redis_key, sees_renewals};
-use crate::harness::eventually::eventually;
-use crate::harness::server::Server;
+use harness::eventually::eventually;
+use harness::server::Server;
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()

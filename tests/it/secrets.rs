@@ -10,9 +10,9 @@ use tokio::net::TcpListener;
 
 use crate::calls::{Call, connect, redis_key};
 use crate::events::{self, SECRET};
-use crate::harness::eventually::eventually;
-use crate::harness::sentinel::{Fall, Guarded, Passwords, SERVICE};
-use crate::harness::server::{Server, free_port};
+use harness::eventually::eventually;
+use harness::sentinel::{Fall, Guarded, Passwords, SERVICE};
+use harness::server::{Server, free_port};
 
 /// As a server knows it, and as it stands in a URL.
 const PASSWORD: &str = "p@s3cr3t/%:#?";

@@ -7,10 +7,10 @@ use redis::cmd;
 
 use crate::calls::{Call, connect, redis_key, sees_renewals};
 use crate::contenders::Contenders;
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::process::{Child, emit};
-use crate::harness::sentinel::{Fall, Guarded, SERVICE};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::process::{Child, emit};
+use harness::sentinel::{Fall, Guarded, SERVICE};
+use harness::server::Server;
 
 /// Longer by half than any failover takes here: about three seconds, or twelve if a vote fails.
 const LONG: Duration = Duration::from_secs(30);

@@ -6,10 +6,10 @@ use distlock::{LockError, LockManager};
 use redis::cmd;
 
 use crate::calls::{connect, redis_key};
-use crate::harness::eventually::eventually;
-use crate::harness::sentinel::{Fall, Guarded, Passwords, SERVICE, Sentinel, behind};
-use crate::harness::server::Server;
 use crate::rights::least_rights;
+use harness::eventually::eventually;
+use harness::sentinel::{Fall, Guarded, Passwords, SERVICE, Sentinel, behind};
+use harness::server::Server;
 
 /// That this very server is where the lock stands.
 async fn locks_on(server: &Server, url: &str) {
@@ -124,7 +124,7 @@ async fn a_sentinel_that_has_not_heard_of_the_failover_leads_nobody_back() {
 
 const SECURE: Passwords = Passwords { servers: Some("server-secret"), sentinels: Some("sentinel-secret"), user: None };
 
-fn guarded_by_passwords(user: &str) -> crate::harness::server::Options {
+fn guarded_by_passwords(user: &str) -> harness::server::Options {
     Server::options().password("server-secret").directive("masterauth", "server-secret").user(user)
 }
 

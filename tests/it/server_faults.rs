@@ -8,10 +8,10 @@ use distlock::{LockError, LockManager, LostReason};
 use redis::cmd;
 
 use crate::calls::{Call, Failure, brisk, connect, redis_key, sees_renewals, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::inspect::query_at;
-use crate::harness::proxy::Proxy;
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::inspect::query_at;
+use harness::proxy::Proxy;
+use harness::server::Server;
 
 /// The error of a connect that can't succeed, and how long it took.
 async fn no_connection(url: &str) -> (LockError, Duration) {

@@ -6,9 +6,9 @@ use distlock::{LockError, LockManager, distributed_lock};
 use redis::cmd;
 
 use crate::calls::{Failure, brisk, connect, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
 const LONG: Duration = Duration::from_secs(60);

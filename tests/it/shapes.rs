@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use distlock::{Lease, LockError, LockManager, distributed_lock};
 
 use crate::calls::{FOR_EVER, Failure, connect, redis_key};
-use crate::harness::eventually::soon;
-use crate::harness::server::Server;
+use harness::eventually::soon;
+use harness::server::Server;
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 

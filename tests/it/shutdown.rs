@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::calls::{Body, FOR_EVER, Failure, connect, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon, within};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon, within};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 /// `shutdown` must stop a call whose acquire was in flight when the deadline passed.
 #[tokio::test]

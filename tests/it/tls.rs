@@ -8,10 +8,10 @@ use distlock::{LockError, LockManager, LockManagerBuilder};
 use redis::{Client, TlsCertificates, cmd};
 
 use crate::calls::{Call, FOR_EVER, connect, sees_renewals};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::process::{Child, emit};
-use crate::harness::server::{Options, Server, free_port};
-use crate::harness::tied;
+use harness::eventually::{eventually, soon};
+use harness::process::{Child, emit};
+use harness::server::{Options, Server, free_port};
+use harness::tied;
 
 /// A server that also listens for TLS, and what it takes to trust it.
 struct Secure {

@@ -13,9 +13,9 @@ use distlock::{LockError, LockManager};
 use redis::cmd;
 
 use crate::calls::{Failure, connect, is_freed, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::process::{Child, emit};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::process::{Child, emit};
+use harness::server::Server;
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -7,7 +7,7 @@ use distlock::backend::{
 };
 
 use crate::calls::connect;
-use crate::harness::server::Server;
+use harness::server::Server;
 
 /// Whatever ends does so in the middle between two steps: patience and claims last for five and a half of them.
 const STEP: Duration = Duration::from_millis(182);

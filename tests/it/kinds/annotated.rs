@@ -8,8 +8,8 @@ use tokio::sync::Barrier;
 
 use super::{Kind, members, nothing_is_left, owned, shares};
 use crate::calls::{Body, Call, Failure, asked, connect, redis_key, warm_up};
-use crate::harness::eventually::soon;
-use crate::harness::server::Server;
+use harness::eventually::soon;
+use harness::server::Server;
 
 #[distributed_lock(key = "prices:<shop>", mode = read, ttl = "10m", wait = "10m")]
 async fn price(shop: u64) -> Result<u64, Failure> {

@@ -9,8 +9,8 @@ use tokio::sync::Barrier;
 
 use super::{Kind, LONG, has_shares, is_refused, nothing_is_left, owned, shares, stand_in_line, time};
 use crate::calls::{brisk, connect, redis_key};
-use crate::harness::eventually::{eventually, soon, within};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon, within};
+use harness::server::Server;
 
 const MANY: u32 = 10_000;
 /// Ten thousand calls in a debug build, beside nine other tests on two cores.

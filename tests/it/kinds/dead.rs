@@ -6,9 +6,9 @@ use distlock::LostReason;
 
 use super::{Kind, LONG, has_shares, is_refused, members, nothing_is_left, owned, stand_in_line};
 use crate::calls::{FOR_EVER, brisk, connect, redis_key};
-use crate::harness::eventually::{soon, within};
-use crate::harness::process::Child;
-use crate::harness::server::Server;
+use harness::eventually::{soon, within};
+use harness::process::Child;
+use harness::server::Server;
 
 /// For how long a waiter that is silent stands in the way: a second to be passed over, a second in which what was handed over
 /// to it can be claimed, and as much for two slow cores.

@@ -7,9 +7,9 @@ use distlock::{Backoff, LockManager};
 use super::{Kind, LONG, mark_of, nothing_but, nothing_is_left, owned, shares, stand_in_line};
 use crate::calls::{FOR_EVER, Failure, brisk, connect, warm_up};
 use crate::ending::{dropped_after, dropped_at_any_point};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 /// The ttl is ten minutes: what is free was freed.
 async fn runs_for_a_while(kind: Kind, manager: LockManager, key: String) -> Result<(), Failure> {

@@ -9,10 +9,10 @@ use super::{
     Kind, LONG, has_shares, is_refused, line_of, mark_of, members, nothing_but, nothing_is_left, owned, shares,
 };
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 /// With one permit, who would take its own share for somebody else's would wait for itself.
 #[tokio::test]

@@ -7,8 +7,8 @@ use redis::{Cmd, cmd};
 
 use super::{Kind, LONG, holder, is_refused, line_of, mark_of, members, owned, time};
 use crate::calls::{FOR_EVER, brisk, connect, redis_key};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
 

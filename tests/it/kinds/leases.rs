@@ -9,9 +9,9 @@ use redis::cmd;
 
 use super::{Kind, LONG, has_shares, is_refused, line_of, mark_of, members, nothing_is_left, owned, shares, time};
 use crate::calls::{Body, Call, FOR_EVER, Failure, brisk, connect, redis_key};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::faketime::FakeClock;
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::faketime::FakeClock;
+use harness::server::Server;
 
 const SHARED: [Kind; 2] = [Kind::Read, Kind::Permits(3)];
 /// Renewed every half second and more, which two slow cores get done in time.

@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 
 use super::{Kind, LONG, has_shares, holder, is_refused, nothing_is_left, owned, shares, stand_in_line};
 use crate::calls::connect;
-use crate::harness::eventually::{eventually, soon, within};
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon, within};
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 /// What happened: who got in and who went out, in this order.
 #[derive(Clone, Default)]

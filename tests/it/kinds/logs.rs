@@ -7,7 +7,7 @@ use tracing::Level;
 use super::{Kind, owned};
 use crate::calls::{Call, brisk, redis_key};
 use crate::events::{listen, tells, told};
-use crate::harness::server::Server;
+use harness::server::Server;
 
 #[tokio::test]
 async fn a_share_is_told_of_from_its_acquire_to_its_release() {

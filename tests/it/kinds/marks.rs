@@ -13,9 +13,9 @@ use super::{
     Kind, LONG, has_shares, holder, is_refused, line_of, mark_of, members, nothing_is_left, owned, stand_in_line,
 };
 use crate::calls::{FOR_EVER, Failure, asked, brisk, connect};
-use crate::harness::eventually::{eventually, soon, within};
-use crate::harness::process::Child;
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon, within};
+use harness::process::Child;
+use harness::server::Server;
 
 /// A pause after the first try that is longer than a test: a mark for that is gone only if it is taken back.
 fn slow() -> Backoff {

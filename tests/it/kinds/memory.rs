@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 
 use super::{Kind, LONG};
 use crate::calls::{FOR_EVER, Failure, brisk};
-use crate::harness::eventually::{eventually, soon};
+use harness::eventually::{eventually, soon};
 
 async fn managers<const N: usize>() -> [LockManager; N] {
     let backend = Arc::new(MemoryBackend::new());

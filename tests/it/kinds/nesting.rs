@@ -11,8 +11,8 @@ use tokio::sync::Barrier;
 
 use super::{Kind, LONG, has_shares, members, nothing_is_left, stand_in_line};
 use crate::calls::{FOR_EVER, Failure, asked, brisk, connect, redis_key, warm_up};
-use crate::harness::eventually::soon;
-use crate::harness::server::Server;
+use harness::eventually::soon;
+use harness::server::Server;
 
 /// What comes of a nested call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -310,7 +310,7 @@ async fn a_nested_reader_takes_no_step_when_the_lock_that_it_passed_under_is_los
         let nested = Kind::Read.lock(&theirs, "k").run(std::future::pending::<Result<(), Failure>>());
         let request = outer.lock(&manager, "k").ttl(Duration::from_millis(900));
         let call = tokio::spawn(request.run(nested));
-        crate::harness::eventually::eventually("the lock", || async { server.exists(&redis_key("k")).await }).await;
+        harness::eventually::eventually("the lock", || async { server.exists(&redis_key("k")).await }).await;
         assert!(server.del(&redis_key("k")).await);
         let outcome = soon("the call", call).await.unwrap();
         assert!(matches!(outcome, Err(Failure::Lock(LockError::Lost { .. }))), "{outcome:?}");

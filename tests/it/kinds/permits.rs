@@ -7,10 +7,10 @@ use distlock::LostReason;
 
 use super::{Kind, LONG, has_shares, is_refused, members, nothing_is_left, owned, shares};
 use crate::calls::{FOR_EVER, brisk, redis_key};
-use crate::harness::eventually::{eventually, within};
-use crate::harness::faketime::FakeClock;
-use crate::harness::process::Child;
-use crate::harness::server::Server;
+use harness::eventually::{eventually, within};
+use harness::faketime::FakeClock;
+use harness::process::Child;
+use harness::server::Server;
 
 #[tokio::test]
 async fn so_many_hold_a_lock_at_once_and_no_more() {

@@ -6,9 +6,9 @@ use distlock::{LockManager, Mode};
 
 use super::{Kind, LONG};
 use crate::calls::{Failure, connect};
-use crate::harness::holders::{self, Log, NotingPolls, most_at_once};
-use crate::harness::process::emit;
-use crate::harness::storm::{self, Storm};
+use harness::holders::{self, Log, NotingPolls, most_at_once};
+use harness::process::emit;
+use harness::storm::{self, Storm};
 
 const TTL: Duration = Duration::from_millis(600);
 

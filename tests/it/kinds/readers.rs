@@ -6,9 +6,9 @@ use distlock::{LockError, Mode};
 
 use super::{Kind, LONG, has_shares, holder, is_refused, members, nothing_is_left, owned, shares};
 use crate::calls::{connect, redis_key};
-use crate::harness::eventually::eventually;
-use crate::harness::process::Child;
-use crate::harness::server::Server;
+use harness::eventually::eventually;
+use harness::process::Child;
+use harness::server::Server;
 
 #[tokio::test]
 async fn readers_hold_a_lock_together_and_a_writer_is_told_of_them() {

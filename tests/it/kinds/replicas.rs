@@ -6,9 +6,9 @@ use distlock::LockManager;
 
 use super::{Kind, LONG, nothing_is_left, shares};
 use crate::calls::{Call, FOR_EVER, warm_up};
-use crate::harness::eventually::soon;
-use crate::harness::sentinel::followed;
-use crate::harness::server::Server;
+use harness::eventually::soon;
+use harness::sentinel::followed;
+use harness::server::Server;
 
 async fn with_a_replica() -> (Server, Server, LockManager) {
     let [primary, replica] = followed(1, Server::options()).await.try_into().ok().unwrap();
@@ -49,10 +49,8 @@ async fn what_no_replica_confirms_is_given_back_and_leaves_the_shares_of_others(
         replica.freeze();
         let error = kind.lock(&manager, "k").ttl(FOR_EVER).acquire().await.unwrap_err();
         assert!(error.is_transient() && error.to_string().contains("0 of 1 replicas"), "{error}");
-        crate::harness::eventually::eventually("it to be given back", || async {
-            shares(&primary, "k").await.len() == 1
-        })
-        .await;
+        harness::eventually::eventually("it to be given back", || async { shares(&primary, "k").await.len() == 1 })
+            .await;
         replica.thaw();
         kept.finished().await.unwrap();
         nothing_is_left(&primary).await;

@@ -6,9 +6,9 @@ use distlock::LockManager;
 
 use super::{Kind, LONG, nothing_is_left, stand_in_line};
 use crate::calls::{Call, FOR_EVER, brisk, connect, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::server::Server;
 use crate::rights::least_rights;
+use harness::eventually::{eventually, soon};
+use harness::server::Server;
 
 async fn with_least_rights() -> (Server, String) {
     let server = Server::options().user(&least_rights()).start().await;

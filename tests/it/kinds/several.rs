@@ -6,8 +6,8 @@ use distlock::{Backoff, LockError, LockManager};
 
 use super::{Kind, LONG, is_refused, mark_of, members, nothing_but, nothing_is_left, owned, stand_in_line};
 use crate::calls::{Call, FOR_EVER, Failure, brisk, connect, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::server::Server;
 
 #[tokio::test]
 async fn all_are_held_beside_others_of_their_kind_or_none() {

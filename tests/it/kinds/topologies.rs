@@ -6,10 +6,10 @@ use redis::cmd;
 
 use super::{Kind, LONG, has_shares, holder, shares};
 use crate::calls::{Call, FOR_EVER, connect, redis_key};
-use crate::harness::cluster::Cluster;
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::sentinel::{Fall, Guarded};
-use crate::harness::server::Server;
+use harness::cluster::Cluster;
+use harness::eventually::{eventually, soon};
+use harness::sentinel::{Fall, Guarded};
+use harness::server::Server;
 
 const SHARED: [Kind; 2] = [Kind::Read, Kind::Permits(2)];
 

@@ -7,7 +7,7 @@ use distlock::backend::{
     Acquired, AcquiredAll, Attempt, Backend, Entry, Kind, MemoryBackend, PATIENCE, Released, Renewed, Turn,
 };
 
-use crate::harness::server::Server;
+use harness::server::Server;
 
 /// What does not end within a walk.
 const LONG: Duration = Duration::from_secs(600);
@@ -128,7 +128,7 @@ async fn walk(server: &dyn Backend, memory: &dyn Backend, seed: u64) -> (Option<
 #[tokio::test]
 async fn a_server_and_the_memory_backend_answer_alike() {
     let server = Server::start().await;
-    let redis = LockManager::connect(&crate::harness::topology::url(&server.url())).await.unwrap().backend();
+    let redis = LockManager::connect(&harness::topology::url(&server.url())).await.unwrap().backend();
     let memory = MemoryBackend::new();
     let first = fastrand::u64(..1_000_000);
     let mut quick = 0;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use distlock::LockManager;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 
-use crate::harness::process::Child;
-use crate::harness::server::Server;
+use harness::process::Child;
+use harness::server::Server;
 
 /// Of all that it is told.
 #[derive(Clone, Default)]

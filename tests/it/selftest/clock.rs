@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::harness::faketime::FakeClock;
-use crate::harness::process::{Child, emit};
+use harness::faketime::FakeClock;
+use harness::process::{Child, emit};
 
 /// A role: tells both clocks again and again, in seconds and milliseconds.
 pub(crate) fn tell_time(_: &[&str]) {

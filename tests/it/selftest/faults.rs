@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::cmd;
 
 use super::{connect, refusal, set};
-use crate::harness::server::Server;
+use harness::server::Server;
 
 #[tokio::test]
 async fn a_frozen_server_accepts_and_never_answers_and_does_it_all_later() {

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{PATIENCE, connect, set, took};
-use crate::harness::eventually::eventually;
-use crate::harness::proxy::{Proxy, Trip, Way};
-use crate::harness::server::Server;
+use harness::eventually::eventually;
+use harness::proxy::{Proxy, Trip, Way};
+use harness::server::Server;
 
 #[tokio::test]
 async fn a_black_hole_swallows_old_and_new_connections() {

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::harness::eventually::eventually;
-use crate::harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
-use crate::harness::process::{Child, emit};
+use harness::eventually::eventually;
+use harness::holders::{Log, NotingPolls, Until, assert_no_overlap};
+use harness::process::{Child, emit};
 
 /// A role: counts up as long as it lives, with the arguments it got.
 pub(crate) fn count(arguments: &[&str]) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::cmd;
 
 use super::{connect, set};
-use crate::harness::inspect::query_at;
-use crate::harness::server::Server;
+use harness::inspect::query_at;
+use harness::server::Server;
 
 #[tokio::test]
 async fn a_server_starts_empty_and_is_gone_after_its_drop() {

@@ -7,10 +7,10 @@ use distlock::LockError;
 
 use super::{A_GHOST, LONG, all, line_of, stand_in_line, waits};
 use crate::calls::{Failure, connect, redis_key, warm_up};
-use crate::harness::eventually::{eventually, soon, within};
-use crate::harness::process::Child;
-use crate::harness::proxy::{Proxy, Way};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon, within};
+use harness::process::Child;
+use harness::proxy::{Proxy, Way};
+use harness::server::Server;
 
 #[tokio::test]
 async fn waiters_that_died_are_passed_over_whatever_their_number() {

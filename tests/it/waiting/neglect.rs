@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::{LONG, stand_in_line};
 use crate::calls::{connect, redis_key};
-use crate::harness::eventually::{eventually, soon};
-use crate::harness::server::Server;
+use harness::eventually::{eventually, soon};
+use harness::server::Server;
 
 #[tokio::test]
 async fn a_blocked_runtime_keeps_nobody_of_another_one_waiting() {

@@ -3,23 +3,23 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use super::holders::{Hold, Until, assert_no_overlap};
-use super::process::Child;
-use super::server::Server;
+use crate::holders::{Hold, Until, assert_no_overlap};
+use crate::process::Child;
+use crate::server::Server;
 
 const PROCESSES: u64 = 8;
 
 /// What came of it.
-pub(crate) struct Storm {
-    pub(crate) holds: Vec<Hold>,
-    pub(crate) killed: u64,
-    pub(crate) paused: u64,
+pub struct Storm {
+    pub holds: Vec<Hold>,
+    pub killed: u64,
+    pub paused: u64,
 }
 
 /// Has eight processes in a role for so long, kills and stops them, with so many milliseconds in between in which all goes
 /// well, and asserts that no two have held what excludes each other. The role's arguments are the URL of a server, the log
 /// of holders and a seed.
-pub(crate) async fn rage(role: &str, time: Duration, calm: Range<u64>) -> Storm {
+pub async fn rage(role: &str, time: Duration, calm: Range<u64>) -> Storm {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let server = Server::start().await;

@@ -6,12 +6,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-use super::backstage::{backstage, on_backstage};
-use super::eventually::eventually;
-use super::server::Server;
+use crate::backstage::{backstage, on_backstage};
+use crate::eventually::eventually;
+use crate::server::Server;
 
 /// Collects the lines until it is dropped. Commands that a script runs are lines of their own, marked ` lua] `.
-pub(crate) struct Monitor<'a> {
+pub struct Monitor<'a> {
     server: &'a Server,
     lines: Arc<Mutex<Vec<String>>>,
     reader: JoinHandle<()>,
@@ -19,7 +19,7 @@ pub(crate) struct Monitor<'a> {
 
 impl Server {
     /// Collects from now on what the server is asked. Not for servers with a password.
-    pub(crate) async fn monitor(&self) -> Monitor<'_> {
+    pub async fn monitor(&self) -> Monitor<'_> {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let reader = backstage().spawn(collect(on_backstage(open(self.address())).await, lines.clone()));
         Monitor { server: self, lines, reader }
@@ -48,7 +48,7 @@ impl Monitor<'_> {
     /// The lines so far that contain all of these texts, in any case of letters.
     ///
     /// All that the server was asked before this call is there: it waits for a command of its own to come by.
-    pub(crate) async fn lines_with(&self, texts: &[&str]) -> Vec<String> {
+    pub async fn lines_with(&self, texts: &[&str]) -> Vec<String> {
         let mark = uuid::Uuid::new_v4().to_string();
         self.server.query::<String>(redis::cmd("ECHO").arg(&mark)).await.unwrap();
         eventually("MONITOR to catch up", || async {
@@ -61,7 +61,7 @@ impl Monitor<'_> {
     }
 
     /// How many of the lines so far contain all of these texts.
-    pub(crate) async fn count(&self, texts: &[&str]) -> usize {
+    pub async fn count(&self, texts: &[&str]) -> usize {
         self.lines_with(texts).await.len()
     }
 }

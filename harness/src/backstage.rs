@@ -13,12 +13,12 @@ static BACKSTAGE: LazyLock<Runtime> = LazyLock::new(|| {
 });
 
 /// The runtime, for what has to be spawned on it or made in its context.
-pub(crate) fn backstage() -> &'static Runtime {
+pub fn backstage() -> &'static Runtime {
     &BACKSTAGE
 }
 
 /// Runs a future behind the scenes and waits for it; its panic goes on here.
-pub(crate) async fn on_backstage<F>(future: F) -> F::Output
+pub async fn on_backstage<F>(future: F) -> F::Output
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take that ought to happen soon. On an idle machine all of it takes milliseconds; this bound
 /// only turns a hang into a failure, so it leaves room for two cores that run a dozen tests.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub const SOON: Duration = Duration::from_secs(20);
 
 /// Polls until `check` says yes, and returns how long that took. Fails with `what` after [`SOON`].
-pub(crate) async fn eventually<F>(what: &str, check: impl FnMut() -> F) -> Duration
+pub async fn eventually<F>(what: &str, check: impl FnMut() -> F) -> Duration
 where
     F: Future<Output = bool>,
 {
@@ -16,7 +16,7 @@ where
 }
 
 /// Polls until `check` says yes, and returns how long that took. Fails with `what` after `bound`.
-pub(crate) async fn within<F>(bound: Duration, what: &str, mut check: impl FnMut() -> F) -> Duration
+pub async fn within<F>(bound: Duration, what: &str, mut check: impl FnMut() -> F) -> Duration
 where
     F: Future<Output = bool>,
 {
@@ -30,7 +30,7 @@ where
 }
 
 /// Awaits a future that should end soon. Fails with `what` after [`SOON`].
-pub(crate) async fn soon<F: Future>(what: &str, future: F) -> F::Output {
+pub async fn soon<F: Future>(what: &str, future: F) -> F::Output {
     let outcome = tokio::time::timeout(SOON, future).await;
     outcome.unwrap_or_else(|_| panic!("after {SOON:?}, still waiting for: {what}"))
 }

@@ -4,24 +4,24 @@ use std::time::Duration;
 
 use redis::{Cmd, FromRedisValue, cmd};
 
-use super::eventually::{eventually, soon};
-use super::server::{Options, Server, free_port};
+use crate::eventually::{eventually, soon};
+use crate::server::{Options, Server, free_port};
 
 const SLOTS: usize = 16_384;
 
 /// A running cluster. The first nodes were the primaries at the start, each followed by one of the others, if there are so
 /// many.
-pub(crate) struct Cluster {
-    pub(crate) nodes: Vec<Server>,
+pub struct Cluster {
+    pub nodes: Vec<Server>,
     primaries: usize,
 }
 
 impl Cluster {
-    pub(crate) async fn start(primaries: usize, replicas: usize) -> Self {
+    pub async fn start(primaries: usize, replicas: usize) -> Self {
         Self::start_with(primaries, replicas, Server::options()).await
     }
 
-    pub(crate) async fn start_with(primaries: usize, replicas: usize, options: Options) -> Self {
+    pub async fn start_with(primaries: usize, replicas: usize, options: Options) -> Self {
         let mut nodes = Vec::new();
         for _ in 0..primaries + replicas {
             nodes.push(node(options.clone()).await);
@@ -43,7 +43,7 @@ impl Cluster {
     }
 
     /// Adds a node without slots.
-    pub(crate) async fn add(&mut self) -> &Server {
+    pub async fn add(&mut self) -> &Server {
         self.nodes.push(node(Server::options()).await);
         let added = self.nodes.last().unwrap();
         added.say(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(100 + self.nodes.len())).await;
@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     /// Has a node join.
-    pub(crate) async fn meet(&self, node: &Server) {
+    pub async fn meet(&self, node: &Server) {
         let first = &self.nodes[0];
         let bus: String = first.ask::<Vec<String>>(cmd("CONFIG").arg("GET").arg("cluster-port")).await.pop().unwrap();
         node.say(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(first.port).arg(bus)).await;
@@ -90,23 +90,23 @@ impl Cluster {
     }
 
     /// A URL with all nodes.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         let hosts: Vec<_> = self.nodes.iter().map(Server::address).collect();
         format!("redis-cluster://{}", hosts.join(","))
     }
 
     /// The slot of a lock.
-    pub(crate) async fn slot(&self, key: &str) -> u16 {
+    pub async fn slot(&self, key: &str) -> u16 {
         self.nodes[0].ask(cmd("CLUSTER").arg("KEYSLOT").arg(format!("lock:{{{key}}}"))).await
     }
 
     /// The primary, of those at the start, that has had the slot of a lock.
-    pub(crate) async fn home(&self, key: &str) -> usize {
+    pub async fn home(&self, key: &str) -> usize {
         usize::from(self.slot(key).await) * self.primaries / SLOTS
     }
 
     /// So many keys of locks that one of the primaries has had from the start.
-    pub(crate) async fn keys_at(&self, home: usize, count: usize) -> Vec<String> {
+    pub async fn keys_at(&self, home: usize, count: usize) -> Vec<String> {
         let mut keys = Vec::new();
         for n in 0.. {
             let key = format!("k{n}");
@@ -121,19 +121,19 @@ impl Cluster {
     }
 
     /// The first of such keys.
-    pub(crate) async fn key_at(&self, home: usize) -> String {
+    pub async fn key_at(&self, home: usize) -> String {
         self.keys_at(home, 1).await.remove(0)
     }
 
     /// Begins to move a slot: what is not there is asked for at the other node from now on.
-    pub(crate) async fn begin_move(&self, slot: u16, from: &Server, to: &Server) {
+    pub async fn begin_move(&self, slot: u16, from: &Server, to: &Server) {
         let set = |state: &str, id: &str| cmd("CLUSTER").arg("SETSLOT").arg(slot).arg(state).arg(id).clone();
         to.say(&set("IMPORTING", &from.id().await)).await;
         from.say(&set("MIGRATING", &to.id().await)).await;
     }
 
     /// Moves the keys that are there.
-    pub(crate) async fn move_keys(&self, slot: u16, from: &Server, to: &Server) {
+    pub async fn move_keys(&self, slot: u16, from: &Server, to: &Server) {
         let keys: Vec<String> = from.ask(cmd("CLUSTER").arg("GETKEYSINSLOT").arg(slot).arg(1000)).await;
         if !keys.is_empty() {
             let mut migrate = cmd("MIGRATE");
@@ -142,7 +142,7 @@ impl Cluster {
         }
     }
 
-    pub(crate) async fn end_move(&self, slot: u16, from: &Server, to: &Server) {
+    pub async fn end_move(&self, slot: u16, from: &Server, to: &Server) {
         self.move_keys(slot, from, to).await;
         let id = to.id().await;
         // The new owner first, so that there is one at any time.
@@ -152,21 +152,21 @@ impl Cluster {
     }
 
     /// Moves a slot with all that is in it.
-    pub(crate) async fn move_slot(&self, slot: u16, from: &Server, to: &Server) {
+    pub async fn move_slot(&self, slot: u16, from: &Server, to: &Server) {
         self.begin_move(slot, from, to).await;
         self.end_move(slot, from, to).await;
     }
 
     /// Has nodes take each other for dead after two seconds of silence. Before, it is fifteen: a node that shares two cores
     /// with a dozen tests may be silent for long.
-    pub(crate) async fn be_impatient(&self) {
+    pub async fn be_impatient(&self) {
         for node in &self.nodes {
             node.config("cluster-node-timeout", "2000").await;
         }
     }
 
     /// Waits until another node than this has taken over its slots, and returns it.
-    pub(crate) async fn successor(&self, fallen: usize) -> &Server {
+    pub async fn successor(&self, fallen: usize) -> &Server {
         let replica = &self.nodes[self.primaries + fallen];
         soon("the replica to take over", async {
             while !replica.info("replication").await.is_some_and(|info| info.contains("role:master\r")) {
@@ -178,13 +178,13 @@ impl Cluster {
     }
 
     /// Has a replica have all that its primary was told.
-    pub(crate) async fn replicated(&self, primary: usize) {
+    pub async fn replicated(&self, primary: usize) {
         let primary = &self.nodes[primary];
         let count = primary.ask::<i64>(cmd("WAIT").arg(1).arg(5000)).await;
         assert!(count >= 1, "the replica does not follow");
     }
 
-    pub(crate) async fn dbsize(&self) -> u64 {
+    pub async fn dbsize(&self) -> u64 {
         let mut size = 0;
         for node in &self.nodes[..self.primaries] {
             size += node.dbsize().await;

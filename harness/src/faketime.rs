@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 /// The wall clock of a child. Monotonic clocks are left alone.
-pub(crate) struct FakeClock {
+pub struct FakeClock {
     library: String,
     folder: tempfile::TempDir,
 }
 
 impl FakeClock {
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let library = find().expect("libfaketime is missing; `cargo xtask needs` installs it");
         let clock = Self {
             library: library.to_str().unwrap().to_owned(),
@@ -20,7 +20,7 @@ impl FakeClock {
     }
 
     /// What a child needs in its environment to run by this clock.
-    pub(crate) fn environment(&self) -> [(&'static str, String); 4] {
+    pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("LD_PRELOAD", self.library.clone()),
             ("FAKETIME_TIMESTAMP_FILE", self.file().to_str().unwrap().to_owned()),
@@ -31,7 +31,7 @@ impl FakeClock {
     }
 
     /// Sets the child's wall clock so many seconds off the real one, from its next look at the clock on.
-    pub(crate) fn jump_to(&self, seconds: i64) {
+    pub fn jump_to(&self, seconds: i64) {
         // Renamed into place, so that the child never reads half of it.
         let draft = self.folder.path().join("draft");
         std::fs::write(&draft, format!("{seconds:+}\n")).unwrap();

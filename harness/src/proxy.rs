@@ -17,20 +17,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::backstage::on_backstage;
-use super::eventually::soon;
-use super::server::Server;
+use crate::backstage::on_backstage;
+use crate::eventually::soon;
+use crate::server::Server;
 
 /// What can be held back or slowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     Requests,
     Replies,
 }
 
 /// What happens to the command that trips the wire, and to its connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Trip {
+pub enum Trip {
     /// The server gets the command; its reply is lost, and the connection is closed after this time of silence. TCP loses
     /// no part of a stream, so a lost reply is always a lost connection too.
     LoseReply(Duration),
@@ -43,7 +43,7 @@ pub(crate) enum Trip {
 }
 
 /// A proxy before a server, which passes everything on until told otherwise.
-pub(crate) struct Proxy {
+pub struct Proxy {
     address: SocketAddr,
     url: String,
     link: Arc<Link>,
@@ -79,7 +79,7 @@ struct Wire {
 }
 
 impl Proxy {
-    pub(crate) async fn start(server: &Server) -> Self {
+    pub async fn start(server: &Server) -> Self {
         let link = Arc::new(Link {
             server: Mutex::new(server.address()),
             state: watch::Sender::default(),
@@ -93,45 +93,45 @@ impl Proxy {
     }
 
     /// The server's URL over this link.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url.clone()
     }
 
     /// Leads new connections to another server, as a name does after a failover. Those there are stay where they are.
-    pub(crate) fn lead_to(&self, server: &Server) {
+    pub fn lead_to(&self, server: &Server) {
         *self.link.server.lock().unwrap() = server.address();
     }
 
     /// Black hole: nothing passes any more in either direction, on the connections there are and on new ones, and nobody
     /// is told. What was sent meanwhile arrives after [`Self::pass`].
-    pub(crate) fn blackhole(&self) {
+    pub fn blackhole(&self) {
         self.hold(Way::Requests);
         self.hold(Way::Replies);
     }
 
     /// Holds back what goes one way.
-    pub(crate) fn hold(&self, way: Way) {
+    pub fn hold(&self, way: Way) {
         self.link.state.send_modify(|state| state.passage_mut(way).held = true);
     }
 
     /// What goes one way takes this much longer.
-    pub(crate) fn delay(&self, way: Way, time: Duration) {
+    pub fn delay(&self, way: Way, time: Duration) {
         self.link.state.send_modify(|state| state.passage_mut(way).delay = time);
     }
 
     /// Lets everything pass again at once, what was held back included.
-    pub(crate) fn pass(&self) {
+    pub fn pass(&self) {
         self.link.state.send_modify(|state| *state = State { resets: state.resets, ..State::default() });
     }
 
     /// Closes the connections there are with a reset, and drops what is held back on them. After `hold(Way::Replies)`,
     /// the server did what it was asked and the client never hears of it. New connections are not touched.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.link.state.send_modify(|state| state.resets += 1);
     }
 
     /// Refuses connections and resets those there are, until [`Self::accept`].
-    pub(crate) async fn refuse(&self) {
+    pub async fn refuse(&self) {
         let acceptor = self.acceptor.lock().unwrap().take();
         if let Some(acceptor) = acceptor {
             acceptor.abort();
@@ -141,25 +141,25 @@ impl Proxy {
         self.reset();
     }
 
-    pub(crate) async fn accept(&self) {
+    pub async fn accept(&self) {
         let (_, acceptor) = listen(self.address, self.link.clone()).await;
         *self.acceptor.lock().unwrap() = Some(acceptor);
     }
 
     /// Lets `to_pass` commands that contain `text` (in any case of letters) pass, and trips at the next one, once.
-    pub(crate) fn arm(&self, text: &str, to_pass: u32, trip: Trip) {
+    pub fn arm(&self, text: &str, to_pass: u32, trip: Trip) {
         *self.link.wire.lock().unwrap() = Some(Wire { text: text.to_lowercase(), to_pass, trip });
     }
 
     /// Waits until the wire has been tripped `times` since the start; with [`Trip::LoseReply`], until the server has
     /// answered.
-    pub(crate) async fn tripped(&self, times: u32) {
+    pub async fn tripped(&self, times: u32) {
         let mut tripped = self.link.tripped.subscribe();
         soon("the command that trips the wire", tripped.wait_for(|n| *n >= times)).await.unwrap();
     }
 
     /// Connections that were made over this link so far.
-    pub(crate) fn connections(&self) -> u64 {
+    pub fn connections(&self) -> u64 {
         self.link.connections.load(Ordering::Relaxed)
     }
 }

@@ -9,26 +9,26 @@ use redis::{Cmd, FromRedisValue, RedisResult, Value, cmd};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use super::backstage::{backstage, on_backstage};
-use super::eventually::{eventually, soon};
-use super::inspect::query_at;
-use super::server::{Options, Server, free_port};
-use super::tied;
+use crate::backstage::{backstage, on_backstage};
+use crate::eventually::{eventually, soon};
+use crate::inspect::query_at;
+use crate::server::{Options, Server, free_port};
+use crate::tied;
 
 /// The name under which the sentinels know the servers.
-pub(crate) const SERVICE: &str = "orders";
+pub const SERVICE: &str = "orders";
 
 /// How sentinels log in to the servers, and others to them.
 #[derive(Clone, Default)]
-pub(crate) struct Passwords {
-    pub(crate) servers: Option<&'static str>,
-    pub(crate) sentinels: Option<&'static str>,
+pub struct Passwords {
+    pub servers: Option<&'static str>,
+    pub sentinels: Option<&'static str>,
     /// Rules of one more user of the sentinels.
-    pub(crate) user: Option<&'static str>,
+    pub user: Option<&'static str>,
 }
 
 /// A running sentinel; killed on drop, by process id, also when it is frozen.
-pub(crate) struct Sentinel {
+pub struct Sentinel {
     port: u16,
     password: Option<&'static str>,
     process: Mutex<Child>,
@@ -36,7 +36,7 @@ pub(crate) struct Sentinel {
 }
 
 impl Sentinel {
-    pub(crate) async fn start(primary: &Server, passwords: &Passwords) -> Self {
+    pub async fn start(primary: &Server, passwords: &Passwords) -> Self {
         let (folder, port) = (tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap(), free_port());
         let file = folder.path().join("sentinel.conf");
         std::fs::write(&file, configuration(port, primary.port, passwords)).unwrap();
@@ -49,20 +49,20 @@ impl Sentinel {
         sentinel
     }
 
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    pub(crate) async fn query<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
+    pub async fn query<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
         let password = self.password.map(|password| format!(":{password}@")).unwrap_or_default();
         query_at(format!("redis://{password}{}", self.address()), command.clone()).await
     }
 
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         tied::end(&mut self.process.lock().unwrap());
     }
 
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         tied::stop(&self.process.lock().unwrap());
     }
 
@@ -121,7 +121,7 @@ fn configuration(port: u16, primary: u16, passwords: &Passwords) -> String {
 }
 
 /// A primary and the replicas that follow it.
-pub(crate) async fn followed(replicas: usize, options: Options) -> Vec<Server> {
+pub async fn followed(replicas: usize, options: Options) -> Vec<Server> {
     // A full sync at once instead of five seconds later.
     let options = options.directive("repl-diskless-sync-delay", "0");
     let mut servers = vec![options.clone().start().await];
@@ -157,14 +157,14 @@ async fn caught_up(servers: &[Server]) {
 }
 
 /// Servers of which the first was the primary at the start, with three sentinels.
-pub(crate) struct Guarded {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) sentinels: Vec<Sentinel>,
+pub struct Guarded {
+    pub servers: Vec<Server>,
+    pub sentinels: Vec<Sentinel>,
 }
 
 /// How the primary fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fall {
+pub enum Fall {
     Killed,
     Frozen,
     /// `SENTINEL FAILOVER`: the old primary lives on, and for some seconds as a primary.
@@ -172,11 +172,11 @@ pub(crate) enum Fall {
 }
 
 impl Guarded {
-    pub(crate) async fn start(replicas: usize) -> Self {
+    pub async fn start(replicas: usize) -> Self {
         Self::start_with(replicas, Server::options(), Passwords::default()).await
     }
 
-    pub(crate) async fn start_with(replicas: usize, options: Options, passwords: Passwords) -> Self {
+    pub async fn start_with(replicas: usize, options: Options, passwords: Passwords) -> Self {
         let servers = followed(replicas, options).await;
         let mut sentinels = Vec::new();
         for _ in 0..3 {
@@ -194,26 +194,26 @@ impl Guarded {
     }
 
     /// The hosts of a URL, without scheme and service.
-    pub(crate) fn hosts(&self) -> String {
+    pub fn hosts(&self) -> String {
         self.sentinels.iter().map(Sentinel::address).collect::<Vec<_>>().join(",")
     }
 
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("redis-sentinel://{}#{SERVICE}", self.hosts())
     }
 
     /// The first primary.
-    pub(crate) fn primary(&self) -> &Server {
+    pub fn primary(&self) -> &Server {
         &self.servers[0]
     }
 
     /// Has all replicas have all that was written so far.
-    pub(crate) async fn replicated(&self) {
+    pub async fn replicated(&self) {
         caught_up(&self.servers).await;
     }
 
     /// Makes the first primary fail, and returns its successor when that one is there.
-    pub(crate) async fn fall(&self, fall: Fall) -> &Server {
+    pub async fn fall(&self, fall: Fall) -> &Server {
         match fall {
             Fall::Killed => self.primary().kill(),
             Fall::Frozen => self.primary().freeze(),
@@ -228,7 +228,7 @@ impl Guarded {
     }
 
     /// Waits until all sentinels name this server.
-    pub(crate) async fn names(&self, server: &Server) {
+    pub async fn names(&self, server: &Server) {
         for sentinel in &self.sentinels {
             let named = || async { sentinel.named().await == Some(server.address()) };
             eventually("a sentinel to name the successor", named).await;
@@ -256,14 +256,14 @@ impl Guarded {
 
 impl Server {
     /// What the server itself says of its role.
-    pub(crate) async fn is_primary(&self) -> bool {
+    pub async fn is_primary(&self) -> bool {
         self.info("replication").await.is_some_and(|info| info.contains("role:master\r"))
     }
 }
 
 /// What takes itself for a sentinel and names one address for ever: one that has not heard of failovers. Ends with the
 /// process; it is only a port.
-pub(crate) async fn behind(names: &Server, epoch: u64) -> String {
+pub async fn behind(names: &Server, epoch: u64) -> String {
     let port = names.port.to_string();
     let master =
         format!("*4\r\n$4\r\nname\r\n$1\r\nx\r\n$12\r\nconfig-epoch\r\n${}\r\n{epoch}\r\n", epoch.to_string().len());

@@ -1,7 +1,8 @@
 //! Client processes: real ones, that can be stopped, continued and killed.
 //!
-//! A child is this test binary once more, made to run the one test [`child_entry`], which does nothing unless the
-//! environment names a role. So a role is an ordinary function of these tests, and nothing else has to be built.
+//! A child is the same program once more, with a role in its environment: see [`role`]. A test binary is made to run the one test
+//! [`ENTRY`], which does nothing without a role; any other program looks for its role first, and for arguments later. So a role
+//! is an ordinary function of the tests, and nothing else has to be built.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ExitStatus, Stdio};
@@ -10,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::eventually::SOON;
-use super::tied;
-use crate::roles;
+use crate::eventually::SOON;
+use crate::tied;
 
+/// The test of a test binary that plays the role of a child.
+const ENTRY: &str = "roles::child_entry";
 const ROLE: &str = "DISTLOCK_IT_ROLE";
 const ARGUMENTS: &str = "DISTLOCK_IT_ARGUMENTS";
 /// Between two arguments; no key, path or URL has it.
@@ -22,7 +24,7 @@ const SEPARATOR: char = '\u{1f}';
 const EVENT: char = '@';
 
 /// A client process; killed on drop, by process id, also when it is stopped.
-pub(crate) struct Child {
+pub struct Child {
     role: String,
     process: Mutex<std::process::Child>,
     events: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
@@ -30,23 +32,21 @@ pub(crate) struct Child {
 }
 
 /// How a child ended, and all it printed.
-pub(crate) struct Ended {
-    pub(crate) status: ExitStatus,
-    pub(crate) output: String,
+pub struct Ended {
+    pub status: ExitStatus,
+    pub output: String,
 }
 
 impl Child {
     /// Starts a child that runs a role of `roles.rs`.
-    pub(crate) async fn spawn(role: &str, arguments: &[&str]) -> Self {
+    pub async fn spawn(role: &str, arguments: &[&str]) -> Self {
         Self::spawn_with(role, arguments, &[]).await
     }
 
     /// The same with more environment variables.
-    pub(crate) async fn spawn_with(role: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let (_, this_module) = module_path!().split_once("::").unwrap();
+    pub async fn spawn_with(role: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let mut command = tied::tied(std::env::current_exe().unwrap());
-        command.arg("--exact").arg(format!("{this_module}::child_entry"));
-        command.args(["--nocapture", "--test-threads=1"]);
+        command.args(["--exact", ENTRY, "--nocapture", "--test-threads=1"]);
         command.env(ROLE, role).env(ARGUMENTS, arguments.join(&SEPARATOR.to_string()));
         command.envs(environment.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -58,17 +58,17 @@ impl Child {
         Self { role: role.to_owned(), process: Mutex::new(process), events: events.into(), output }
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub fn id(&self) -> u32 {
         self.process.lock().unwrap().id()
     }
 
     /// Waits for the next event of this name, past others, and returns the rest of its line.
-    pub(crate) async fn event(&self, name: &str) -> String {
+    pub async fn event(&self, name: &str) -> String {
         self.event_within(SOON, name).await
     }
 
     /// The same for one that may take longer than [`SOON`].
-    pub(crate) async fn event_within(&self, bound: Duration, name: &str) -> String {
+    pub async fn event_within(&self, bound: Duration, name: &str) -> String {
         let what = format!("event `{name}` of child `{}`", self.role);
         let mut events = self.events.lock().await;
         loop {
@@ -84,28 +84,28 @@ impl Child {
     }
 
     /// Writes a line to the child's standard input.
-    pub(crate) fn say(&self, line: &str) {
+    pub fn say(&self, line: &str) {
         let mut process = self.process.lock().unwrap();
         writeln!(process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Stops the process, as a paused machine does: SIGSTOP.
-    pub(crate) fn stop(&self) {
+    pub fn stop(&self) {
         tied::stop(&self.process.lock().unwrap());
     }
 
     /// Lets a stopped process go on.
-    pub(crate) fn cont(&self) {
+    pub fn cont(&self) {
         tied::cont(&self.process.lock().unwrap());
     }
 
     /// Crashes the process: SIGKILL. Returns when it is gone.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         tied::end(&mut self.process.lock().unwrap());
     }
 
     /// Waits for the process to end by itself.
-    pub(crate) async fn wait(&self) -> Ended {
+    pub async fn wait(&self) -> Ended {
         let begin = Instant::now();
         loop {
             // Taken in a statement of its own, so that the lock isn't held while we wait.
@@ -120,7 +120,7 @@ impl Child {
     }
 
     /// All it printed so far, on both streams.
-    pub(crate) fn output(&self) -> String {
+    pub fn output(&self) -> String {
         self.output.lock().unwrap().clone()
     }
 }
@@ -152,22 +152,16 @@ fn collect(
 }
 
 /// In a child: tells the test of an event.
-pub(crate) fn emit(name: &str, rest: impl std::fmt::Display) {
+pub fn emit(name: &str, rest: impl std::fmt::Display) {
     // One write for the line, past libtest's capture; stdout is a pipe that the test reads to its end.
     let line = format!("{EVENT}{name} {rest}\n");
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()).unwrap();
 }
 
-/// Where a child begins. As a test of its own it has nothing to do.
-#[test]
-fn child_entry() {
-    let Ok(role) = std::env::var(ROLE) else {
-        return;
-    };
+/// In a child: its role and the arguments. Nothing in a process that nobody spawned here.
+pub fn role() -> Option<(String, Vec<String>)> {
+    let role = std::env::var(ROLE).ok()?;
     let arguments = std::env::var(ARGUMENTS).unwrap();
-    let arguments: Vec<&str> = arguments.split(SEPARATOR).collect();
-    // libtest's own `test ... ` stands on the line already.
-    println!();
-    roles::play(&role, &arguments);
+    Some((role, arguments.split(SEPARATOR).map(str::to_owned).collect()))
 }

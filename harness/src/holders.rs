@@ -25,7 +25,7 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// What the clock of all processes says, in nanoseconds.
-pub(crate) fn now() -> u64 {
+pub fn now() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap();
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap()
@@ -33,7 +33,7 @@ pub(crate) fn now() -> u64 {
 
 /// Who else may hold a key beside this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Nobody.
     Exclusive,
     /// Readers.
@@ -77,20 +77,20 @@ impl FromStr for Kind {
 }
 
 /// The log, for those who hold.
-pub(crate) struct Log(PathBuf);
+pub struct Log(PathBuf);
 
 impl Log {
-    pub(crate) fn open(path: impl AsRef<Path>) -> Self {
+    pub fn open(path: impl AsRef<Path>) -> Self {
         Self(path.as_ref().to_owned())
     }
 
     /// Says that the caller alone holds `key` from now on, under a token that nobody else has.
-    pub(crate) fn start(&self, key: &str, token: &str) -> Holder {
+    pub fn start(&self, key: &str, token: &str) -> Holder {
         self.start_as(Kind::Exclusive, key, token)
     }
 
     /// Says the same of one who may hold `key` beside others.
-    pub(crate) fn start_as(&self, kind: Kind, key: &str, token: &str) -> Holder {
+    pub fn start_as(&self, kind: Kind, key: &str, token: &str) -> Holder {
         let stamp = now();
         let file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
         let holder = Holder { file, kind, key: key.to_owned(), token: token.to_owned() };
@@ -100,7 +100,7 @@ impl Log {
 }
 
 /// One who holds a key: as long as this value lives.
-pub(crate) struct Holder {
+pub struct Holder {
     file: File,
     kind: Kind,
     key: String,
@@ -109,7 +109,7 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// Says that the body does something now.
-    pub(crate) fn step(&self) {
+    pub fn step(&self) {
         // First the stamp: what delays the write doesn't delay the act.
         let stamp = now();
         self.write(stamp, if interrupted(stamp) { "interrupted" } else { "step" });
@@ -142,10 +142,10 @@ fn interrupted(stamp: u64) -> bool {
 }
 
 /// Goes around a locked call in a process that is stopped now and then: notes when each poll of the call began.
-pub(crate) struct NotingPolls<F>(Pin<Box<F>>);
+pub struct NotingPolls<F>(Pin<Box<F>>);
 
 impl<F: Future> NotingPolls<F> {
-    pub(crate) fn of(call: F) -> Self {
+    pub fn of(call: F) -> Self {
         Self(Box::pin(call))
     }
 }
@@ -163,7 +163,7 @@ impl<F: Future> Future for NotingPolls<F> {
 
 /// What ends the time for which a body held its key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Until {
+pub enum Until {
     /// Its last line of any kind: for processes that are never stopped.
     Dropped,
     /// The last thing it did: for processes that are.
@@ -172,18 +172,18 @@ pub(crate) enum Until {
 
 /// The time for which one token held its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hold {
-    pub(crate) key: String,
-    pub(crate) kind: Kind,
-    pub(crate) token: String,
-    pub(crate) from: u64,
-    pub(crate) to: u64,
-    pub(crate) steps: usize,
-    pub(crate) interrupted: usize,
+pub struct Hold {
+    pub key: String,
+    pub kind: Kind,
+    pub token: String,
+    pub from: u64,
+    pub to: u64,
+    pub steps: usize,
+    pub interrupted: usize,
 }
 
 /// Reads a log into holds, in order of their beginnings.
-pub(crate) fn holds(log: &str, until: Until) -> Vec<Hold> {
+pub fn holds(log: &str, until: Until) -> Vec<Hold> {
     let mut holds: BTreeMap<&str, Hold> = BTreeMap::new();
     for line in log.lines() {
         let [stamp, what, token, kind, key] = line.splitn(5, ' ').collect::<Vec<_>>()[..] else {
@@ -219,7 +219,7 @@ pub(crate) fn holds(log: &str, until: Until) -> Vec<Hold> {
 }
 
 /// The first holds of one key that were held at once and must not be, if there are any: the last one is the one too many.
-pub(crate) fn overlap(holds: &[Hold]) -> Option<Vec<&Hold>> {
+pub fn overlap(holds: &[Hold]) -> Option<Vec<&Hold>> {
     let mut at_once: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
     for hold in holds {
         let together = at_once.entry(&hold.key).or_default();
@@ -234,14 +234,14 @@ pub(crate) fn overlap(holds: &[Hold]) -> Option<Vec<&Hold>> {
 }
 
 /// The most that held a key at once.
-pub(crate) fn most_at_once(holds: &[Hold], key: &str) -> usize {
+pub fn most_at_once(holds: &[Hold], key: &str) -> usize {
     let of_key = || holds.iter().filter(|hold| hold.key == key);
     let at = |time: u64| of_key().filter(|hold| (hold.from..=hold.to).contains(&time)).count();
     of_key().map(|hold| at(hold.from)).max().unwrap_or_default()
 }
 
 /// Fails when holds of a key overlap that must not, and returns all holds.
-pub(crate) fn assert_no_overlap(log: &Path, until: Until) -> Vec<Hold> {
+pub fn assert_no_overlap(log: &Path, until: Until) -> Vec<Hold> {
     let text = std::fs::read_to_string(log).unwrap();
     let holds = holds(&text, until);
     if let Some(together) = overlap(&holds) {

@@ -10,24 +10,24 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use super::eventually::SOON;
-use super::faketime::FakeClock;
-use super::tied;
-use super::topology::{self, Topology};
+use crate::eventually::SOON;
+use crate::faketime::FakeClock;
+use crate::tied;
+use crate::topology::{self, Topology};
 
 const SOCKET: &str = "redis.sock";
 
 /// A running server; killed on drop, by process id, also when it is frozen.
-pub(crate) struct Server {
-    pub(super) port: u16,
-    pub(super) folder: tempfile::TempDir,
-    pub(super) process: Mutex<Child>,
+pub struct Server {
+    pub(crate) port: u16,
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) process: Mutex<Child>,
     options: Options,
 }
 
 /// How to start a server, where the plain one won't do.
 #[derive(Clone, Default)]
-pub(crate) struct Options {
+pub struct Options {
     password: Option<String>,
     unix_socket: bool,
     directives: Vec<[String; 2]>,
@@ -36,30 +36,30 @@ pub(crate) struct Options {
 
 impl Options {
     /// Sets a password for the user `default`.
-    pub(crate) fn password(mut self, password: &str) -> Self {
+    pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self.directive("requirepass", password)
     }
 
     /// Adds a user, e.g. `locker on >secret ~lock:* +@all`.
-    pub(crate) fn user(self, rules: &str) -> Self {
+    pub fn user(self, rules: &str) -> Self {
         self.directive("user", rules)
     }
 
     /// Listens on a socket file too.
-    pub(crate) fn unix_socket(mut self) -> Self {
+    pub fn unix_socket(mut self) -> Self {
         self.unix_socket = true;
         self
     }
 
     /// Adds a line of redis.conf.
-    pub(crate) fn directive(mut self, name: &str, value: &str) -> Self {
+    pub fn directive(mut self, name: &str, value: &str) -> Self {
         self.directives.push([name.to_owned(), value.to_owned()]);
         self
     }
 
     /// Lets the server's wall clock be set by the test.
-    pub(crate) fn clock(mut self, clock: &FakeClock) -> Self {
+    pub fn clock(mut self, clock: &FakeClock) -> Self {
         for (name, mut value) in clock.environment() {
             if name == "LD_PRELOAD" {
                 // With jemalloc, which Redis uses, libfaketime hangs before `main`: each waits for the other. So this `malloc`
@@ -72,7 +72,7 @@ impl Options {
     }
 
     /// Starts a server with these options.
-    pub(crate) async fn start(self) -> Server {
+    pub async fn start(self) -> Server {
         // Somebody may take the port between our look and the server's. Five times in a row is another fault.
         for _ in 0..5 {
             let folder = tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap();
@@ -123,43 +123,43 @@ impl Options {
 
 impl Server {
     /// Starts a plain server: no password, no persistence, `DEBUG` allowed.
-    pub(crate) async fn start() -> Self {
+    pub async fn start() -> Self {
         Self::options().start().await
     }
 
     /// The options of a plain server, to be changed.
-    pub(crate) fn options() -> Options {
+    pub fn options() -> Options {
         Options::default()
     }
 
     /// `127.0.0.1:port`, for proxies.
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// The URL of database 0, as the user `default`.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         self.url_at(&self.address())
     }
 
     /// The same over another address: that of a proxy.
-    pub(crate) fn url_at(&self, address: &str) -> String {
+    pub fn url_at(&self, address: &str) -> String {
         let password = self.options.password.as_ref().map(|password| format!(":{password}@")).unwrap_or_default();
         format!("redis://{password}{address}")
     }
 
     /// The URL of the socket file, for [`Options::unix_socket`].
-    pub(crate) fn unix_url(&self) -> String {
+    pub fn unix_url(&self) -> String {
         format!("redis+unix://{}", self.folder.path().join(SOCKET).display())
     }
 
     /// Crashes the server: SIGKILL. Returns when it is gone.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         tied::end(&mut self.process.lock().unwrap());
     }
 
     /// Starts the server again on its port, after [`Self::kill`] or instead of it; what it had in memory is lost.
-    pub(crate) async fn restart(&self) {
+    pub async fn restart(&self) {
         self.kill();
         // From a `SAVE` before: a restart with nothing means nothing.
         let _ = std::fs::remove_file(self.folder.path().join("dump.rdb"));
@@ -167,7 +167,7 @@ impl Server {
     }
 
     /// Saves, crashes and starts the server again with the data it had.
-    pub(crate) async fn restart_with_data(&self) {
+    pub async fn restart_with_data(&self) {
         self.query::<()>(&redis::cmd("SAVE")).await.unwrap();
         self.kill();
         self.relaunch().await;
@@ -197,7 +197,7 @@ impl Server {
     }
 
     /// What the server wrote to its log, for messages.
-    pub(crate) fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_else(|why| why.to_string())
     }
 }
@@ -213,7 +213,7 @@ impl Drop for Server {
 ///
 /// From below the range of ephemeral ports (32768 and up): there, an outgoing connection could take the port of a server
 /// that is being restarted, and a client that tries to reach a dead server could connect to itself.
-pub(crate) fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
         // Test processes that run side by side begin at different places.

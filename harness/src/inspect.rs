@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult, cmd};
 
-use super::backstage::on_backstage;
-use super::server::Server;
+use crate::backstage::on_backstage;
+use crate::server::Server;
 
 impl Server {
     /// Sends one command over a connection of its own.
     ///
     /// A fresh one each time, so that no fault that a test makes (a restart, `CLIENT KILL`) reaches what it looks with.
-    pub(crate) async fn query<T>(&self, command: &Cmd) -> RedisResult<T>
+    pub async fn query<T>(&self, command: &Cmd) -> RedisResult<T>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -20,56 +20,56 @@ impl Server {
     }
 
     /// The value of a string key.
-    pub(crate) async fn get(&self, key: &str) -> Option<String> {
+    pub async fn get(&self, key: &str) -> Option<String> {
         self.query(cmd("GET").arg(key)).await.unwrap()
     }
 
     /// Sets a string key, without an expiry.
-    pub(crate) async fn set(&self, key: &str, value: &str) {
+    pub async fn set(&self, key: &str, value: &str) {
         self.query::<()>(cmd("SET").arg(key).arg(value)).await.unwrap();
     }
 
     /// Sets a string key that expires, as a lock held by somebody else does.
-    pub(crate) async fn set_for(&self, key: &str, value: &str, ttl: Duration) {
+    pub async fn set_for(&self, key: &str, value: &str, ttl: Duration) {
         let ttl = u64::try_from(ttl.as_millis()).unwrap();
         self.query::<()>(cmd("SET").arg(key).arg(value).arg("PX").arg(ttl)).await.unwrap();
     }
 
     /// Deletes a key; says whether it was there.
-    pub(crate) async fn del(&self, key: &str) -> bool {
+    pub async fn del(&self, key: &str) -> bool {
         self.query(cmd("DEL").arg(key)).await.unwrap()
     }
 
-    pub(crate) async fn exists(&self, key: &str) -> bool {
+    pub async fn exists(&self, key: &str) -> bool {
         self.query(cmd("EXISTS").arg(key)).await.unwrap()
     }
 
     /// What is left of a key's life in milliseconds; -1 without an expiry, -2 without the key.
-    pub(crate) async fn pttl(&self, key: &str) -> i64 {
+    pub async fn pttl(&self, key: &str) -> i64 {
         self.query(cmd("PTTL").arg(key)).await.unwrap()
     }
 
-    pub(crate) async fn dbsize(&self) -> u64 {
+    pub async fn dbsize(&self) -> u64 {
         self.query(&cmd("DBSIZE")).await.unwrap()
     }
 
-    pub(crate) async fn keys(&self) -> Vec<String> {
+    pub async fn keys(&self) -> Vec<String> {
         self.query(cmd("KEYS").arg("*")).await.unwrap()
     }
 
     /// A section of `INFO`, or `None` when the server doesn't answer.
-    pub(crate) async fn info(&self, section: &str) -> Option<String> {
+    pub async fn info(&self, section: &str) -> Option<String> {
         self.query(cmd("INFO").arg(section)).await.ok()
     }
 
     /// How often each command was called, by its name in lower case.
-    pub(crate) async fn calls(&self) -> HashMap<String, u64> {
+    pub async fn calls(&self) -> HashMap<String, u64> {
         let stats = self.info("commandstats").await.unwrap();
         stats.lines().filter_map(calls_of_line).collect()
     }
 
     /// Connections made so far, ours included.
-    pub(crate) async fn connections_received(&self) -> u64 {
+    pub async fn connections_received(&self) -> u64 {
         let stats = self.info("stats").await.unwrap();
         let count = stats.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
         count.unwrap().parse().unwrap()
@@ -77,7 +77,7 @@ impl Server {
 }
 
 /// Sends one command to any URL, over a connection of its own.
-pub(crate) async fn query_at<T>(url: String, command: Cmd) -> RedisResult<T>
+pub async fn query_at<T>(url: String, command: Cmd) -> RedisResult<T>
 where
     T: FromRedisValue + Send + 'static,
 {

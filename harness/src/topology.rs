@@ -8,19 +8,19 @@ use std::sync::{Mutex, PoisonError};
 
 use redis::cmd;
 
-use super::eventually::eventually;
-use super::sentinel::{Passwords, SERVICE, Sentinel};
-use super::server::Server;
+use crate::eventually::eventually;
+use crate::sentinel::{Passwords, SERVICE, Sentinel};
+use crate::server::Server;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Topology {
+pub enum Topology {
     Single,
     Cluster,
     Sentinel,
 }
 
 /// The topology that this run of the tests is for.
-pub(crate) fn topology() -> Topology {
+pub fn topology() -> Topology {
     match std::env::var("DISTLOCK_TOPOLOGY").as_deref() {
         Err(_) | Ok("") => Topology::Single,
         Ok("cluster") => Topology::Cluster,
@@ -37,7 +37,7 @@ fn sentinels<T>(with: impl FnOnce(&mut HashMap<String, Sentinel>) -> T) -> T {
 }
 
 /// Makes a server that has just been started what the topology wants.
-pub(super) async fn join(server: &Server) {
+pub(crate) async fn join(server: &Server) {
     match topology() {
         Topology::Single => {}
         Topology::Cluster => {
@@ -56,7 +56,7 @@ pub(super) async fn join(server: &Server) {
 }
 
 /// Ends what was started for a server.
-pub(super) fn leave(server: &Server) {
+pub(crate) fn leave(server: &Server) {
     if topology() == Topology::Sentinel {
         let sentinel = sentinels(|all| all.remove(&server.address()));
         drop(sentinel);
@@ -64,7 +64,7 @@ pub(super) fn leave(server: &Server) {
 }
 
 /// The URL by which the library reaches a plain server.
-pub(crate) fn url(plain: &str) -> String {
+pub fn url(plain: &str) -> String {
     let Some(address) = plain.strip_prefix("redis://") else { return plain.to_owned() };
     match topology() {
         Topology::Single => plain.to_owned(),
