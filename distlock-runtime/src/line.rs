@@ -197,15 +197,15 @@ impl Line {
         };
     }
 
-    /// Why one who waited here did not come to ask by itself.
-    pub(crate) fn refusal(&self, owner: &str) -> Refusal {
+    /// Why one who waited here did not come to ask by itself, as far as the line has heard.
+    pub(crate) fn refusal(&self, owner: &str) -> Option<Refusal> {
         let (holder, remaining) = match &*self.seen() {
-            Seen::Nobody => (String::new(), Duration::ZERO),
+            Seen::Nobody => return None,
             Seen::Ours(hold) => (owner.to_owned(), hold.upgrade().map(|hold| hold.remaining()).unwrap_or_default()),
             Seen::Other { holder, until } => (holder.clone(), until.saturating_since(Time::now())),
-            Seen::Failed(text) => return Refusal::Failed(BackendError::passing(text.clone())),
+            Seen::Failed(text) => return Some(Refusal::Failed(BackendError::passing(text.clone()))),
         };
-        Refusal::Held { holder, remaining, first: false }
+        Some(Refusal::Held { holder, remaining, first: false })
     }
 
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {

@@ -43,7 +43,9 @@ pub(crate) async fn wait(core: Arc<Core>, hold: Arc<Hold>, wait: Duration) -> Re
     let (line, number) = (ticket.line().clone(), ticket.number());
     let shares = hold.terms.kind.is_shared();
     let out_of_time = || {
-        let refusal = line.refusal(call.core.owner());
+        // Where nothing has been heard yet, it is a caller of this process who came before.
+        let before = || Refusal::Held { holder: String::new(), remaining: Duration::ZERO, first: false };
+        let refusal = line.refusal(call.core.owner()).unwrap_or_else(before);
         refusal.report(&hold, true);
         refusal.into_error(&hold, Time::now().saturating_since(started))
     };
@@ -110,11 +112,13 @@ async fn beside_others(
             }
             return Ok(Some(grant.strays));
         }
-        Some(Err(refusal)) => refusal,
-        None => Refusal::out_of_time(),
+        Some(Err(refusal)) => {
+            line.refused(&refusal);
+            refusal
+        }
+        None => line.refusal(core.owner()).unwrap_or_else(Refusal::out_of_time),
     };
     line.set_open(false);
-    line.refused(&refusal);
     let last = Time::now() >= patience || refusal.is_lasting();
     refusal.report(claim.hold(), last);
     if last {
@@ -201,10 +205,13 @@ async fn compete(mut claim: Claim<'_>, line: &Line, started: Time, until: Time) 
                 let turns = Turns::new(&hold, grant.others, line.waiting(), tokens);
                 return Ok((hold, grant.strays, claim.into_seat().map(|seat| (seat, turns))));
             }
-            Some(Err(refusal)) => refusal,
-            None => last_refusal.take().unwrap_or_else(Refusal::out_of_time),
+            Some(Err(refusal)) => {
+                line.refused(&refusal);
+                refusal
+            }
+            // What had no time to be answered says nothing of the server: what this caller, or the line, has heard before does.
+            None => last_refusal.take().or_else(|| line.refusal(core.owner())).unwrap_or_else(Refusal::out_of_time),
         };
-        line.refused(&refusal);
         let now = Time::now();
         let last = now >= until || refusal.is_lasting();
         refusal.report(claim.hold(), last);

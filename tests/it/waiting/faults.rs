@@ -221,3 +221,28 @@ async fn one_that_waits_behind_another_of_its_manager_is_told_of_an_outage() {
     assert!(matches!(error, LockError::Backend { .. }) && error.is_transient(), "{error:?}");
     first.abort();
 }
+
+/// As the time of one ends, the next has its turn for the rest of its own: next to nothing. That its only request was cut short says
+/// nothing of the server.
+#[tokio::test]
+async fn who_has_its_turn_when_its_time_is_over_hears_of_the_holder_and_not_of_the_server() {
+    let server = Server::start().await;
+    let proxy = Proxy::start(&server).await;
+    let guard = connect(&server.url()).await.lock("k").ttl(LONG).acquire().await.unwrap();
+    let manager = connect(&proxy.url()).await;
+    warm_up(&manager).await;
+    for way in [Way::Requests, Way::Replies] {
+        proxy.delay(way, Duration::from_millis(10));
+    }
+    let mut waiters = Vec::new();
+    for _ in 0..20 {
+        waiters.push(tokio::spawn(manager.lock("k").wait(Duration::from_secs(2)).acquire()));
+        // They come, and so give up, one after the other, faster than the server can be asked.
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for waiter in waiters {
+        let error = soon("a waiter to give up", waiter).await.unwrap().unwrap_err();
+        assert!(error.is_busy(), "{error:?}");
+    }
+    guard.release().await.unwrap();
+}
