@@ -3,6 +3,7 @@ use std::sync::Arc;
 use crate::backend::Attempt;
 use crate::claim::{Ask, Claim};
 use crate::clock::Time;
+use crate::events::Search;
 use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::manager::Core;
@@ -14,6 +15,24 @@ use crate::{LockError, events, nest, several, turn};
 ///
 /// If the future is dropped, a key that a request under way sets is freed behind it.
 pub(crate) async fn acquire(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+    let search = Search::begin(&hold);
+    let outcome = find(core, hold).await;
+    search.ended(&outcome);
+    outcome
+}
+
+/// The same for a guard, which could outlive a lock that it would pass under.
+pub(crate) async fn acquire_by_hand(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
+    let search = Search::begin(&hold);
+    let outcome = match nest::outer_of_group(&core, &hold) {
+        Some(outer) => Err(nest::refusal(&outer, &hold).unwrap_or_else(|| nest::would_deadlock(&hold))),
+        None => find(core, hold).await,
+    };
+    search.ended(&outcome);
+    outcome
+}
+
+async fn find(core: Arc<Core>, hold: Arc<Hold>) -> Result<LockGuard, LockError> {
     // What is not the usual way is in boxes, so that the usual way need not make room for it.
     if nest::is_held(&core, &hold) {
         return Box::pin(nest::pass(core, hold)).await;

@@ -7,6 +7,7 @@ mod listener;
 mod meters;
 
 use std::fmt::Display;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use tracing::{Span, debug, error, error_span, info, info_span, warn};
 pub(crate) use self::listener::{Hear, Listener};
 pub use self::listener::{LockEvent, LockEventKind};
 use crate::backend::{BackendError, Kind, Released};
+use crate::guard::LockGuard;
 use crate::hold::Hold;
 use crate::{LockError, LostReason, Mode};
 
@@ -54,16 +56,46 @@ impl Audience {
 
 /// What happens to a lock, as far as there is more than the log to be told.
 enum Happening<'a> {
-    Acquired { waited: Duration },
-    Refused { holder: &'a str, remaining: Duration },
-    Failed { error: &'a dyn Display },
-    GaveUp { error: &'a LockError, waited: Duration },
+    /// A call has found its lock, or all of its locks.
+    Found {
+        passed: bool,
+        waited: Duration,
+    },
+    Acquired {
+        waited: Duration,
+    },
+    Refused {
+        holder: &'a str,
+        remaining: Duration,
+    },
+    Failed {
+        error: &'a dyn Display,
+    },
+    GaveUp {
+        error: &'a LockError,
+        waited: Duration,
+    },
+    Cancelled {
+        waited: Duration,
+    },
     Passed,
-    Renewed { late: Duration },
-    RenewalFailed { error: &'a BackendError, remaining: Duration },
-    Lost { reason: LostReason, held_for: Duration },
-    Ended { held_for: Duration },
-    ReleaseFailed { error: &'a BackendError },
+    Renewed {
+        late: Duration,
+    },
+    RenewalFailed {
+        error: &'a BackendError,
+        remaining: Duration,
+    },
+    Lost {
+        reason: LostReason,
+        held_for: Duration,
+    },
+    Ended {
+        held_for: Duration,
+    },
+    ReleaseFailed {
+        error: &'a BackendError,
+    },
     Reclaimed(Reclaim),
 }
 
@@ -79,37 +111,83 @@ fn tell<'a>(hold: &Hold, happening: impl Fn() -> Happening<'a>) {
     #[cfg(feature = "metrics")]
     meters::tell(hold, &happening());
     if let Some(listener) = &hold.audience.listener {
-        listener.tell(happening().of(hold));
+        happening().of(hold).into_iter().for_each(|event| listener.tell(event));
+    }
+}
+
+/// Does what is the application's, and says with what it panicked if it did.
+fn contained(work: impl FnOnce()) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("not with a text").to_owned();
+        // To drop what it panicked with may panic again, and then once more.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+            std::mem::forget(again);
+        }
+        text
+    })
+}
+
+/// A call's search for its locks. It has one end, whatever that is: also where the call is dropped.
+pub(crate) struct Search {
+    /// Nothing where nobody would be told, or where it has ended.
+    hold: Option<Arc<Hold>>,
+}
+
+impl Search {
+    pub(crate) fn begin(hold: &Arc<Hold>) -> Search {
+        let has_audience = cfg!(feature = "metrics") || hold.audience.listener.is_some();
+        Search { hold: has_audience.then(|| hold.clone()) }
+    }
+
+    pub(crate) fn ended(mut self, outcome: &Result<LockGuard, LockError>) {
+        let Some(hold) = self.hold.take() else { return };
+        tell(&hold, || match outcome {
+            Ok(guard) => Happening::Found { passed: guard.hold().group().all(Hold::passes), waited: hold.waited() },
+            Err(error) => Happening::GaveUp { error, waited: hold.waited() },
+        });
+    }
+}
+
+impl Drop for Search {
+    fn drop(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            tell(&hold, || Happening::Cancelled { waited: hold.waited() });
+        }
     }
 }
 
 impl Happening<'_> {
-    fn of(self, hold: &Hold) -> LockEvent {
+    fn of(self, hold: &Hold) -> Option<LockEvent> {
+        let kind = self.owned(hold)?;
         let (mode, permits) = match hold.terms.kind {
             Kind::Exclusive => (Some(Mode::Exclusive), None),
             Kind::Read => (Some(Mode::Read), None),
             Kind::Permits(permits) => (None, Some(permits)),
         };
-        LockEvent {
+        Some(LockEvent {
             key: hold.key.to_string(),
             function: hold.audience.function,
             mode,
             permits,
             token: hold.token().to_owned(),
             attempt: hold.attempt(),
-            kind: self.owned(hold),
+            kind,
             missed: 0,
-        }
+        })
     }
 
-    fn owned(self, hold: &Hold) -> LockEventKind {
-        match self {
+    /// As the listener is told. It hears of each lock that was found, and has no need to hear of the search as well.
+    fn owned(self, hold: &Hold) -> Option<LockEventKind> {
+        Some(match self {
+            Happening::Found { .. } => return None,
             Happening::Acquired { waited } => LockEventKind::Acquired { waited, fencing_token: hold.fence() },
             Happening::Refused { holder, remaining } => LockEventKind::Refused { holder: holder.to_owned(), remaining },
             Happening::Failed { error } => LockEventKind::Failed { error: error.to_string() },
             Happening::GaveUp { error, waited } => {
                 LockEventKind::GaveUp { error: error.to_string(), reason: error.label(), waited }
             }
+            Happening::Cancelled { waited } => LockEventKind::Cancelled { waited },
             Happening::Passed => LockEventKind::Passed,
             Happening::Renewed { late } => LockEventKind::Renewed { late },
             Happening::RenewalFailed { error, remaining } => {
@@ -121,7 +199,7 @@ impl Happening<'_> {
             Happening::Reclaimed(Reclaim::Freed) => LockEventKind::Reclaimed { freed: true },
             Happening::Reclaimed(Reclaim::NothingThere) => LockEventKind::Reclaimed { freed: false },
             Happening::Reclaimed(Reclaim::LeftToExpire) => LockEventKind::LeftToExpire,
-        }
+        })
     }
 }
 
@@ -146,11 +224,6 @@ macro_rules! event {
 pub(crate) fn acquired(hold: &Hold) {
     event!(debug, hold, "acquired", { fencing_token = hold.fence().map(u64::from), }, "lock acquired");
     tell(hold, || Happening::Acquired { waited: hold.waited() });
-}
-
-/// The call fails, since the lock is not to be had.
-pub(crate) fn gave_up(hold: &Hold, error: &LockError) {
-    tell(hold, || Happening::GaveUp { error, waited: hold.waited() });
 }
 
 /// What was acquired is not held any more, whatever became of it.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
-use crate::acquire::acquire;
+use crate::acquire::acquire_by_hand;
 use crate::guard::LockGuard;
 use crate::key::{Key, Keys};
 use crate::manager::Core;
 use crate::options::{Mode, OnLost, Options};
 use crate::private::by_outcome;
 use crate::run::{Prepared, run};
-use crate::{Backoff, LockError, events, nest};
+use crate::{Backoff, LockError};
 
 /// A lock to be taken, with the options of the attribute under the same names. What is not set comes from the manager.
 ///
@@ -162,13 +162,8 @@ impl LockRequest {
     /// If the future is dropped, nothing is locked: what a request under way still sets is freed behind it.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let (core, hold) = self.prepare()?;
-        if let Some(outer) = nest::outer_of_group(&core, &hold) {
-            // A guard could outlive the lock that it would pass under.
-            return Err(nest::refusal(&outer, &hold).unwrap_or_else(|| nest::would_deadlock(&hold)));
-        }
-        let (call, part, asked) = (hold.audience.span.clone(), hold.audience.acquiring(), hold.clone());
-        let acquired = acquire(core, hold).instrument(part).instrument(call).await;
-        acquired.inspect_err(|error| events::gave_up(&asked, error))
+        let (call, part) = (hold.audience.span.clone(), hold.audience.acquiring());
+        acquire_by_hand(core, hold).instrument(part).instrument(call).await
     }
 
     /// Runs `future` under the lock: it starts when the lock is held, is stopped if the lock is lost, and its result is

@@ -11,7 +11,7 @@ use crate::guard::{LockGuard, NotFreed};
 use crate::hold::Hold;
 use crate::manager::Core;
 use crate::nest::Polling;
-use crate::{LockError, OnLost, events};
+use crate::{LockError, OnLost};
 
 /// A call that is ready to be made, or that can't be.
 pub(crate) type Prepared = Result<(Arc<Core>, Arc<Hold>), LockError>;
@@ -116,10 +116,7 @@ where
                             Err(error) => break Ended::Failed(error),
                         }
                     }
-                    Err(error) => {
-                        hold.inspect(|hold| events::gave_up(hold, &error));
-                        break Ended::Failed(error);
-                    }
+                    Err(error) => break Ended::Failed(error),
                 },
                 PhaseProjection::Holding { guard } => {
                     match ready!(this.part.in_scope(|| poll_holding(guard, this.body.as_mut(), cx))) {

@@ -1,12 +1,13 @@
 //! How the tests call the library, and what they look for on the server.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use distlock::{Backoff, LockError, LockManager, LockRequest, LostReason};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use tracing::Dispatch;
 
 use harness::eventually::{eventually, soon};
 use harness::monitor::Monitor;
@@ -202,4 +203,13 @@ pub(crate) async fn warm_up(manager: &LockManager) {
     let refused = manager.lock("warm-up").retry(1).backoff(brisk()).acquire().await;
     assert!(refused.unwrap_err().is_busy());
     guard.release().await.unwrap();
+}
+
+/// Has each subscriber that is made from now on asked what it wants to hear, whatever other tests do at the same time.
+///
+/// While there is only one in the process, and it is that of one thread, `tracing` takes it that nobody wants what another thread comes
+/// to first, and keeps to that. So here is one more, that lives for ever.
+pub(crate) fn subscribers_are_asked() {
+    static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+    LazyLock::force(&ANOTHER);
 }

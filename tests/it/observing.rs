@@ -2,15 +2,15 @@
 
 pub(crate) mod broken;
 mod exported;
+mod metered;
 
-use std::collections::HashMap;
 use std::fmt::{Debug, Write as _};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::calls::subscribers_are_asked;
 use distlock::{LockError, LockEvent, LockEventKind, LockManager, LostReason, Mode, distributed_lock};
-use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::with_default;
@@ -88,6 +88,54 @@ async fn a_listener_hears_of_renewals_and_losses() {
 }
 
 #[tokio::test]
+async fn a_listener_hears_of_calls_that_are_dropped_while_they_wait() {
+    let (locks, heard) = heard().await;
+    let guard = locks.lock("k").acquire().await.unwrap();
+    assert_eq!(names(&heard, 1), ["Acquired"]);
+    let call = locks.lock("k").wait(FOR_EVER).acquire();
+    // So long it waits at least.
+    let waits = Duration::from_millis(20);
+    assert!(tokio::time::timeout(waits, call).await.is_err());
+    let cancelled = std::iter::repeat_with(|| next(&heard).1.kind).find_map(|kind| match kind {
+        LockEventKind::Cancelled { waited, .. } => Some(waited),
+        _ => None,
+    });
+    assert!(cancelled.unwrap() >= waits, "{cancelled:?}");
+    drop(guard);
+}
+
+/// What a listener panics with, and what panics when that is dropped.
+struct Worse;
+
+impl Drop for Worse {
+    fn drop(&mut self) {
+        std::panic::panic_any(Bad);
+    }
+}
+
+struct Bad;
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        panic!("as it should");
+    }
+}
+
+#[tokio::test]
+async fn a_listener_that_panics_with_what_panics_hears_of_the_next_event() {
+    let (told, heard) = channel();
+    let listener = move |event: &LockEvent| {
+        drop(told.send(event.clone()));
+        std::panic::panic_any(Worse);
+    };
+    let locks = LockManager::builder().url("memory://").listener(listener).build().await.unwrap();
+    for _ in 0..3 {
+        locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(names(&heard, 2), ["Acquired", "Ended"]);
+    }
+}
+
+#[tokio::test]
 async fn a_listener_that_panics_or_blocks_harms_nothing() {
     let (end, over) = channel::<()>();
     let over = Mutex::new(over);
@@ -127,75 +175,6 @@ async fn a_listener_is_told_how_many_events_it_has_missed() {
         locks.lock("k").acquire().await.unwrap().release().await.unwrap();
         missed += heard.try_iter().map(|event| event.missed).sum::<u64>();
     }
-}
-
-static METERS: LazyLock<Snapshotter> = LazyLock::new(|| {
-    let recorder = DebuggingRecorder::new();
-    let snapshotter = recorder.snapshotter();
-    recorder.install().unwrap();
-    snapshotter
-});
-
-/// What the meters have said so far about a function, added up: by name, result and kind.
-#[derive(Default)]
-struct Said(HashMap<(String, String), f64>);
-
-impl Said {
-    fn listen(&mut self, function: &str) {
-        for (key, _, _, value) in METERS.snapshot().into_vec() {
-            let (_, key) = key.into_parts();
-            let label =
-                |name: &str| key.labels().find(|label| label.key() == name).map(|label| label.value().to_owned());
-            assert!(key.labels().all(|label| !label.value().contains("metered:")), "no key in a label: {key:?}");
-            if !key.name().starts_with("distlock") || !label("function").is_some_and(|name| name.ends_with(function)) {
-                continue;
-            }
-            let said = self.0.entry((key.name().to_owned(), label("result").unwrap_or_default()));
-            #[allow(clippy::cast_precision_loss, reason = "small numbers")]
-            let value = match value {
-                DebugValue::Counter(count) => count as f64,
-                DebugValue::Gauge(value) => value.into_inner(),
-                DebugValue::Histogram(values) => values.len() as f64,
-            };
-            // Each look takes out what there is.
-            *said.or_default() += value;
-        }
-    }
-
-    fn value(&self, name: &str, result: &str) -> f64 {
-        self.0.get(&(name.to_owned(), result.to_owned())).copied().unwrap_or_default()
-    }
-}
-
-#[distributed_lock(key = "metered:<id>", ttl = "900ms")]
-async fn metered(id: u32, time: Duration) -> Result<u32, LockError> {
-    // For as long as the test needs renewals, or next to nothing.
-    tokio::time::sleep(time).await;
-    Ok(id)
-}
-
-#[tokio::test]
-async fn meters_count_by_function_and_never_by_key() {
-    LazyLock::force(&METERS);
-    let locks = LockManager::in_memory();
-    let mut said = Said::default();
-    let long = tokio::spawn(locks.scope(metered(1, Duration::from_secs(2))));
-    while said.value("distlock_held", "") < 0.5 {
-        tokio::task::yield_now().await;
-        said.listen("observing::metered");
-    }
-    assert!(locks.scope(metered(1, Duration::ZERO)).await.unwrap_err().is_busy());
-    locks.scope(metered(2, Duration::ZERO)).await.unwrap();
-    long.await.unwrap().unwrap();
-    said.listen("observing::metered");
-    let count = |name: &str, result: &str| said.value(name, result);
-    assert!((count("distlock_acquires_total", "acquired") - 2.0).abs() < 0.1);
-    assert!((count("distlock_acquires_total", "busy") - 1.0).abs() < 0.1);
-    assert!((count("distlock_wait_seconds", "acquired") - 2.0).abs() < 0.1);
-    assert!((count("distlock_held_seconds", "") - 2.0).abs() < 0.1);
-    assert!(count("distlock_renewals_total", "extended") > 0.5);
-    assert!(count("distlock_renewal_lateness_seconds", "") > 0.5);
-    assert!(count("distlock_held", "").abs() < 0.1, "nothing is held any more");
 }
 
 /// Keeps the spans that are made on this thread, with their fields.
@@ -246,6 +225,7 @@ fn spans_of(keys_in_spans: bool) -> Vec<String> {
         let locks = builder.build().await.unwrap();
         locks.scope(traced(42)).await.unwrap();
     };
+    subscribers_are_asked();
     with_default(spans.clone(), || runtime.block_on(call));
     let spans = spans.0.lock().unwrap();
     spans.clone()

@@ -7,7 +7,7 @@ use std::time::Duration;
 use distlock::LockManager;
 use tokio::runtime::Builder;
 
-use crate::calls::Failure;
+use crate::calls::{Failure, subscribers_are_asked};
 
 struct Panics;
 
@@ -72,6 +72,7 @@ async fn a_panic_of_the_log_leaves_no_lock_that_is_renewed_for_ever() {
     let ttl = Duration::from_millis(300);
     let theirs = manager.clone();
     let panicked = std::thread::spawn(move || {
+        subscribers_are_asked();
         let _subscriber = tracing::subscriber::set_default(PanicsOnAcquired);
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(theirs.lock("k").ttl(ttl).acquire()).map(drop)

@@ -1,5 +1,3 @@
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
@@ -7,6 +5,7 @@ use std::{fmt, io, thread};
 
 use tracing::warn;
 
+use super::contained;
 use crate::{FencingToken, LockError, LostReason, Mode};
 
 /// Something that happened to a lock, for the [`listener`](crate::LockManagerBuilder::listener) of a manager.
@@ -64,6 +63,12 @@ pub enum LockEventKind {
         error: String,
         /// The same in a word: `busy`, `backend`, `shutting_down`.
         reason: &'static str,
+        /// For how long it had tried.
+        waited: Duration,
+    },
+    /// The call was dropped before it had its lock.
+    #[non_exhaustive]
+    Cancelled {
         /// For how long it had tried.
         waited: Duration,
     },
@@ -154,10 +159,10 @@ fn listen(hear: &Hear, heard: &Receiver<LockEvent>) {
     while let Ok(first) = heard.recv() {
         let mut next = Some(first);
         while let Some(event) = next {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hear(&event)))
+            if let Err(panic) = contained(|| hear(&event))
                 && !std::mem::replace(&mut panicked, true)
             {
-                warn!(target: "distlock", panic = text_of(&*panic), "the listener panicked; it hears of the next event all the same");
+                warn!(target: "distlock", panic, "the listener panicked; it hears of the next event all the same");
             }
             next = heard.try_recv().ok().or_else(|| {
                 thread::sleep(BREATH);
@@ -165,11 +170,6 @@ fn listen(hear: &Hear, heard: &Receiver<LockEvent>) {
             });
         }
     }
-}
-
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("not with a text")
 }
 
 impl fmt::Debug for Listener {

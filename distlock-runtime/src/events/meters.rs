@@ -1,12 +1,12 @@
 //! Metrics, through the `metrics` facade. None is labelled by a key: there would be one for each order.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use metrics::{Label, counter, gauge, histogram};
 use tracing::warn;
 
-use super::{Happening, Reclaim};
+use super::{Happening, Reclaim, contained};
 use crate::LostReason;
 use crate::backend::Kind;
 use crate::hold::Hold;
@@ -31,9 +31,10 @@ fn with(labels: &[Label; 2], name: &'static str, value: &'static str) -> Vec<Lab
 /// What the application's recorder does with it is its own affair: if it panics, no lock, call or renewal pays for that.
 pub(super) fn tell(hold: &Hold, happening: &Happening<'_>) {
     static HAS_PANICKED: AtomicBool = AtomicBool::new(false);
-    if catch_unwind(AssertUnwindSafe(|| note(hold, happening))).is_err() && !HAS_PANICKED.swap(true, Ordering::Relaxed)
+    if let Err(panic) = contained(|| note(hold, happening))
+        && !HAS_PANICKED.swap(true, Ordering::Relaxed)
     {
-        warn!(target: "distlock", "the recorder of metrics panicked; locks go on, and what they do may not be counted");
+        warn!(target: "distlock", panic, "the recorder of metrics panicked; locks go on, and what they do may not be counted");
     }
 }
 
@@ -41,16 +42,12 @@ fn note(hold: &Hold, happening: &Happening<'_>) {
     let labels = labels(hold);
     let result = |value| with(&labels, "result", value);
     match happening {
-        Happening::Acquired { waited } => {
-            counter!("distlock_acquires_total", result("acquired")).increment(1);
-            histogram!("distlock_wait_seconds", result("acquired")).record(waited.as_secs_f64());
-            gauge!("distlock_held", labels.to_vec()).increment(1.0);
-        }
-        Happening::GaveUp { error, waited } => {
-            counter!("distlock_acquires_total", result(error.label())).increment(1);
-            histogram!("distlock_wait_seconds", result(error.label())).record(waited.as_secs_f64());
-        }
-        Happening::Passed => counter!("distlock_acquires_total", result("passed")).increment(1),
+        Happening::Found { passed, waited } => searched(&labels, if *passed { "passed" } else { "acquired" }, *waited),
+        Happening::GaveUp { error, waited } => searched(&labels, error.label(), *waited),
+        Happening::Cancelled { waited } => searched(&labels, "cancelled", *waited),
+        Happening::Acquired { .. } => gauge!("distlock_held", labels.to_vec()).increment(1.0),
+        // It is part of what was found.
+        Happening::Passed => {}
         Happening::Refused { .. } => counter!("distlock_attempts_failed_total", result("busy")).increment(1),
         Happening::Failed { .. } => counter!("distlock_attempts_failed_total", result("backend")).increment(1),
         Happening::Renewed { late } => {
@@ -79,6 +76,12 @@ fn note(hold: &Hold, happening: &Happening<'_>) {
             counter!("distlock_reclaims_total", result(value)).increment(1);
         }
     }
+}
+
+/// One call's search for its locks is over.
+fn searched(labels: &[Label; 2], result: &'static str, waited: Duration) {
+    counter!("distlock_acquires_total", with(labels, "result", result)).increment(1);
+    histogram!("distlock_wait_seconds", with(labels, "result", result)).record(waited.as_secs_f64());
 }
 
 fn word(reason: LostReason) -> &'static str {

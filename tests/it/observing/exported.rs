@@ -10,6 +10,8 @@ use tracing::{Instrument as _, info_span};
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::prelude::*;
 
+use crate::calls::subscribers_are_asked;
+
 const KEY: &str = "exported:4711";
 
 #[distributed_lock(key = "exported:<id>", wait = "60s")]
@@ -20,23 +22,25 @@ async fn exported(id: u32) -> Result<u32, LockError> {
 
 /// Calls the function within a span, while somebody else holds its lock at first; returns what was exported.
 fn spans_of_a_call(without_keys: bool) -> Vec<SpanData> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    subscribers_are_asked();
     let exporter = InMemorySpanExporter::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(exporter.clone()).build();
     let filter = filter_fn(move |metadata| !without_keys || metadata.is_span() || metadata.target() != "distlock");
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("it")).with_filter(filter);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let call = async {
-        let locks = LockManager::in_memory();
-        let guard = locks.lock(KEY).acquire().await.unwrap();
-        let call = tokio::spawn(locks.scope(exported(4_711)).instrument(info_span!("request")));
-        // So long the call waits at least, which its trace has to show.
-        tokio::time::sleep(WAITED).await;
-        drop(guard);
-        assert_eq!(call.await.unwrap().unwrap(), 4_711);
-    };
-    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || runtime.block_on(call));
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || runtime.block_on(call()));
     provider.force_flush().unwrap();
     exporter.get_finished_spans().unwrap()
+}
+
+async fn call() {
+    let locks = LockManager::in_memory();
+    let guard = locks.lock(KEY).acquire().await.unwrap();
+    let call = tokio::spawn(locks.scope(exported(4_711)).instrument(info_span!("request")));
+    // So long the call waits at least, which its trace has to show.
+    tokio::time::sleep(WAITED).await;
+    drop(guard);
+    assert_eq!(call.await.unwrap().unwrap(), 4_711);
 }
 
 const WAITED: Duration = Duration::from_millis(50);
