@@ -62,6 +62,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
         Some("this backend has none but exclusive locks")
     }
 
+    /// A lock went from one caller of this process to the next, without a request.
+    #[doc(hidden)]
+    fn passed_on(&self, _: Entry<'_>) {}
+
     /// Sets `entry`, to expire after its ttl, if there is nothing under its key or `entry` itself. In the latter case the
     /// expiry starts anew.
     ///
@@ -178,6 +182,10 @@ impl<B: Backend + ?Sized> Backend for Arc<B> {
 
     fn only_exclusive(&self) -> Option<&'static str> {
         (**self).only_exclusive()
+    }
+
+    fn passed_on(&self, entry: Entry<'_>) {
+        (**self).passed_on(entry);
     }
 
     fn acquire<'a>(

@@ -73,17 +73,21 @@ fn find(bodies: &[Body], core: &Core, asked: &Hold) -> Option<Arc<Hold>> {
     held.find(|held| held.key == asked.key).cloned()
 }
 
-/// The keys of the locks that the calling task holds.
+/// The locks that the calling task holds, each once, from the outermost to the innermost.
 #[cfg(feature = "test-util")]
-pub(crate) fn held_keys() -> Vec<String> {
-    let keys = BODIES.try_with(|bodies| {
-        let task = task::try_id();
-        let bodies = bodies.borrow();
-        let mine = bodies.iter().filter(|body| body.task == task && body.hold.check_group().is_ok());
-        let holds = mine.flat_map(|body| body.hold.group().map(|hold| hold.key.to_string()).collect::<Vec<_>>());
-        holds.collect()
+pub(crate) fn held() -> Vec<(String, Kind)> {
+    let mut held: Vec<(String, Kind)> = Vec::new();
+    // Where the thread is ending, nothing is held.
+    let _ = BODIES.try_with(|bodies| {
+        let (task, bodies) = (task::try_id(), bodies.borrow());
+        let mine = bodies.iter().filter(|body| body.task == task);
+        for hold in mine.flat_map(|body| body.hold.group()).filter(|hold| hold.leading().check().is_ok()) {
+            if held.iter().all(|(key, _)| key != hold.key.as_str()) {
+                held.push((hold.key.to_string(), hold.terms.kind));
+            }
+        }
     });
-    keys.unwrap_or_default()
+    held
 }
 
 pub(crate) fn would_deadlock(hold: &Hold) -> LockError {

@@ -64,7 +64,7 @@ struct Faults {
     replies_dropped: u32,
     delay: Duration,
     /// Who was granted what, to be told of a loss.
-    holds: HashMap<String, Weak<Hold>>,
+    holds: HashMap<String, Vec<Weak<Hold>>>,
 }
 
 /// What becomes of one request.
@@ -95,18 +95,23 @@ impl TestBackend {
         self.faults().replies_dropped = requests;
     }
 
-    /// Has every request take so long from now on, on top.
+    /// Has every request take so long from now on, on top. One that takes as long as the command timeout is carried out, and not
+    /// answered.
     pub fn delay(&self, delay: Duration) {
         self.faults().delay = delay;
     }
 
-    /// Takes the lock on `key` from whoever holds it, and has it told so at once: its body is stopped where it awaits. Says whether
-    /// it was held through this backend.
+    /// Takes the lock on `key` from whoever holds it, from all of them if it is shared, and has them told so at once: their bodies are
+    /// stopped where they await. Says whether it was held through this backend.
     pub fn lose(&self, key: &str) -> bool {
-        let hold = self.faults().holds.remove(key).and_then(|hold| hold.upgrade());
-        let Some(hold) = hold else { return false };
-        self.memory.forget(&hold.entry());
-        hold.lose(LostReason::Gone)
+        let holds = self.faults().holds.remove(key).unwrap_or_default();
+        // One that has ended may have left its value to another.
+        let holds = holds.iter().filter_map(Weak::upgrade).filter(|hold| !hold.has_ended());
+        let lost = holds.filter(|hold| {
+            self.memory.forget(&hold.entry());
+            hold.lose(LostReason::Gone)
+        });
+        lost.count() > 0
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {
@@ -115,16 +120,16 @@ impl TestBackend {
     }
 
     /// What becomes of the request that is made now.
-    async fn meet(&self, acquires: bool) -> Result<Fate, BackendError> {
+    async fn meet(&self, acquires: bool, timeout: Duration) -> Result<Fate, BackendError> {
         let (fate, delay) = {
             let mut faults = self.faults();
             if take(&mut faults.failing) {
                 return Err(BackendError::passing("the test backend was told to fail"));
             }
-            let refused = acquires && take(&mut faults.refused);
-            (Fate { refused, reply_dropped: !refused && take(&mut faults.replies_dropped) }, faults.delay)
+            let (refused, late) = (acquires && take(&mut faults.refused), faults.delay >= timeout);
+            (Fate { refused, reply_dropped: late || !refused && take(&mut faults.replies_dropped) }, faults.delay)
         };
-        if !delay.is_zero() {
+        if !delay.is_zero() && delay < timeout {
             tokio::time::sleep(delay).await;
         }
         Ok(fate)
@@ -141,7 +146,10 @@ impl TestBackend {
 
     fn note(&self, entry: &Entry<'_>) {
         if let Some(hold) = entry.hold {
-            self.faults().holds.insert(entry.key.to_owned(), Arc::downgrade(hold));
+            let mut faults = self.faults();
+            let holds = faults.holds.entry(entry.key.to_owned()).or_default();
+            holds.retain(|hold| hold.upgrade().is_some_and(|hold| !hold.has_ended()));
+            holds.push(Arc::downgrade(hold));
         }
     }
 }
@@ -169,6 +177,10 @@ impl Backend for TestBackend {
         None
     }
 
+    fn passed_on(&self, entry: Entry<'_>) {
+        self.note(&entry);
+    }
+
     fn acquire<'a>(
         &'a self,
         entry: Entry<'a>,
@@ -176,7 +188,7 @@ impl Backend for TestBackend {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Acquired, BackendError>> {
         Box::pin(async move {
-            let fate = self.meet(true).await?;
+            let fate = self.meet(true, entry.timeout).await?;
             if fate.refused {
                 let (value, remaining) = somebody();
                 return Ok(Acquired::Held { value, remaining });
@@ -195,7 +207,7 @@ impl Backend for TestBackend {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<Turn, BackendError>> {
         Box::pin(async move {
-            let fate = self.meet(true).await?;
+            let fate = self.meet(true, entry.timeout).await?;
             if fate.refused {
                 let (value, remaining) = somebody();
                 return Ok(Turn::Waits { value, remaining, first: false });
@@ -218,7 +230,7 @@ impl Backend for TestBackend {
         route: &'a mut Option<Arc<dyn Route>>,
     ) -> BoxFuture<'a, Result<AcquiredAll, BackendError>> {
         Box::pin(async move {
-            let fate = self.meet(true).await?;
+            let fate = self.meet(true, timeout(entries)).await?;
             if fate.refused {
                 let (value, remaining) = somebody();
                 return Ok(AcquiredAll::Held { index: 0, value, remaining });
@@ -235,7 +247,7 @@ impl Backend for TestBackend {
 
     fn mint<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Result<Option<FencingToken>, BackendError>> {
         Box::pin(async move {
-            let fate = self.meet(false).await?;
+            let fate = self.meet(false, timeout(entries)).await?;
             let token = self.memory.mint(entries).await?;
             self.answer(&fate, timeout(entries), token).await
         })
@@ -243,7 +255,7 @@ impl Backend for TestBackend {
 
     fn release<'a>(&'a self, entry: Entry<'a>) -> BoxFuture<'a, Result<Released, BackendError>> {
         Box::pin(async move {
-            let fate = self.meet(false).await?;
+            let fate = self.meet(false, entry.timeout).await?;
             let released = self.memory.release(entry).await?;
             self.answer(&fate, entry.timeout, released).await
         })
@@ -251,7 +263,7 @@ impl Backend for TestBackend {
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
         Box::pin(async move {
-            let fate = match self.meet(false).await {
+            let fate = match self.meet(false, timeout(entries)).await {
                 Ok(fate) => fate,
                 Err(error) => return entries.iter().map(|_| Err(error.copy())).collect(),
             };
@@ -265,7 +277,7 @@ impl Backend for TestBackend {
 
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {
         Box::pin(async move {
-            let fate = match self.meet(false).await {
+            let fate = match self.meet(false, timeout(entries)).await {
                 Ok(fate) => fate,
                 Err(error) => return entries.iter().map(|_| Err(error.copy())).collect(),
             };
@@ -282,14 +294,20 @@ fn timeout(entries: &[Entry<'_>]) -> Duration {
     entries.iter().map(|entry| entry.timeout).min().unwrap_or_default()
 }
 
-/// The keys of the locks under which the calling code runs: those of the bodies that its task is in, annotated functions and
-/// [`run`](crate::LockRequest::run). A lock that is lost does not count, and one that is held by a guard is not known.
+/// The keys of the locks under which the calling code runs, of whatever kind and manager: those of the bodies that its task is in,
+/// annotated functions and [`run`](crate::LockRequest::run). A lock that is lost does not count, and one that is held by a guard
+/// is not known.
 pub fn held_keys() -> Vec<String> {
-    nest::held_keys()
+    nest::held().into_iter().map(|(key, _)| key).collect()
 }
 
-/// Asserts that the calling code runs under a lock: under the one on the key that is given as for `format!`, or under any. See
-/// [`held_keys`](crate::test_util::held_keys).
+/// The same of those locks that nobody else can have at the same time: without those for reading, and those with permits.
+pub fn exclusively_held_keys() -> Vec<String> {
+    nest::held().into_iter().filter(|(_, kind)| !kind.is_shared()).map(|(key, _)| key).collect()
+}
+
+/// Asserts that the calling code runs under a lock: under the one on the key that is given as for `format!`, or under any. After
+/// `exclusive:`, one that is shared with others is not enough. See [`held_keys`](crate::test_util::held_keys).
 ///
 /// # Panics
 ///
@@ -306,6 +324,7 @@ pub fn held_keys() -> Vec<String> {
 /// locks.lock("order:42").run(async {
 ///     assert_locked!();
 ///     assert_locked!("order:{id}");
+///     assert_locked!(exclusive: "order:{id}");
 ///     Ok::<_, LockError>(())
 /// }).await
 /// # }
@@ -315,6 +334,10 @@ macro_rules! assert_locked {
     () => {{
         let held = $crate::test_util::held_keys();
         assert!(!held.is_empty(), "this code must run under a lock, and runs under none");
+    }};
+    (exclusive: $($key:tt)+) => {{
+        let (key, held) = (::std::format!($($key)+), $crate::test_util::exclusively_held_keys());
+        assert!(held.contains(&key), "this code must run under the lock on `{key}` alone, and has exclusively {held:?}");
     }};
     ($($key:tt)+) => {{
         let (key, held) = (::std::format!($($key)+), $crate::test_util::held_keys());

@@ -182,6 +182,7 @@ fn take_over(call: &Entered, hold: &Arc<Hold>, tenure: Tenure) -> Option<Turns> 
         call.core.note_fence(token);
     }
     call.core.watchdog().watch_on(hold, progress);
+    call.core.backend().passed_on(hold.entry_within(remaining));
     Some(turns)
 }
 

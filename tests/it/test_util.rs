@@ -3,8 +3,8 @@
 use std::future::pending;
 use std::time::Duration;
 
-use distlock::test_util::{TestBackend, held_keys};
-use distlock::{LockError, LockManager, LostReason, Mode, assert_locked, distributed_lock};
+use distlock::test_util::{TestBackend, exclusively_held_keys, held_keys};
+use distlock::{LockError, LockManager, LostReason, Mode, OnLost, assert_locked, distributed_lock};
 
 async fn manager() -> (LockManager, TestBackend) {
     let backend = TestBackend::new();
@@ -54,6 +54,47 @@ async fn a_lock_that_is_lost_on_demand_stops_its_body_at_once() {
 }
 
 #[tokio::test]
+async fn all_who_share_a_lock_lose_it_on_demand() {
+    let (locks, backend) = manager().await;
+    let share = || locks.lock("k").permits(3).acquire();
+    let (one, other, third) = (share().await.unwrap(), share().await.unwrap(), share().await.unwrap());
+    third.release().await.unwrap();
+    assert!(backend.lose("k"));
+    for guard in [&one, &other] {
+        assert!(guard.lease().ensure_held().unwrap_err().is_lost());
+    }
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+    assert!(!backend.lose("k"), "nobody holds it");
+}
+
+#[tokio::test]
+async fn a_lock_that_was_passed_on_is_lost_on_demand_by_who_has_it_now() {
+    let (locks, backend) = manager().await;
+    let first = locks.lock("k").wait(Duration::from_secs(60)).acquire().await.unwrap();
+    let second = tokio::spawn(locks.lock("k").wait(Duration::from_secs(60)).acquire());
+    // It stands in line behind the first one now.
+    tokio::task::yield_now().await;
+    first.release().await.unwrap();
+    let second = second.await.unwrap().unwrap();
+    assert!(backend.lose("k"));
+    assert!(second.lease().ensure_held().unwrap_err().is_lost());
+    locks.lock("k").acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_delay_beyond_the_command_timeout_is_no_answer() {
+    let backend = TestBackend::new();
+    let timeout = Duration::from_millis(50);
+    let locks = LockManager::builder().backend(backend.clone()).command_timeout(timeout).build().await.unwrap();
+    let guard = locks.lock("k").acquire().await.unwrap();
+    backend.delay(Duration::from_secs(600));
+    assert!(matches!(locks.lock("another").acquire().await, Err(LockError::Backend { .. })));
+    assert!(matches!(guard.release().await, Err(LockError::Backend { .. })));
+    backend.delay(Duration::ZERO);
+    locks.lock("k").wait(Duration::from_secs(60)).acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_reply_that_is_dropped_leaves_nothing_locked() {
     let (locks, backend) = manager().await;
     backend.drop_replies(1);
@@ -89,6 +130,22 @@ async fn code_knows_under_which_locks_it_runs() {
     let guard = locks.lock("k").acquire().await.unwrap();
     assert_eq!(held_keys(), [""; 0], "a guard is held by nobody in particular");
     drop(guard);
+}
+
+#[tokio::test]
+async fn code_knows_which_locks_it_has_alone_and_which_are_left() {
+    let (locks, backend) = manager().await;
+    let nested = async { locks.lock("a").run(async { Ok::<_, LockError>(held_keys()) }).await };
+    let body = async {
+        assert_locked!(exclusive: "{}", "a");
+        assert_eq!(nested.await?, ["r", "a", "b"], "the nested call passes under a lock that is there already");
+        assert_eq!(exclusively_held_keys(), ["a", "b"]);
+        backend.lose("a");
+        assert_eq!(held_keys(), ["r", "b"], "one of a group is lost, and its body goes on");
+        Ok::<_, LockError>(())
+    };
+    let group = async { locks.lock_all(["a", "b"]).on_lost(OnLost::Finish).run(body).await };
+    locks.lock("r").mode(Mode::Read).run(group).await.unwrap();
 }
 
 #[test]
