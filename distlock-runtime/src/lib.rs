@@ -37,6 +37,7 @@ mod options;
 mod key;
 mod events;
 mod error;
+mod planted;
 
 pub use backend::redis::ServerCheck;
 pub use backoff::Backoff;

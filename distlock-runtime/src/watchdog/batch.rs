@@ -10,6 +10,7 @@ use crate::backend::{Backend, BackendError, Entry, Released, Renewed, Route};
 use crate::clock::Time;
 use crate::hold::Hold;
 use crate::lease::Answer;
+use crate::planted::{self, Planted};
 use crate::{LostReason, events};
 
 /// How many renewals or releases are sent in one go. While a server works on them it answers nobody else.
@@ -57,7 +58,12 @@ impl Renewals {
             Ok(Renewed::NotHeld) => Answer::Lost,
             Err(_) => Answer::Unknown,
         };
-        self.shared.lock().schedule.answered(hold, verdict, self.sent, Time::now());
+        let (verdict, sent) = match verdict {
+            Answer::Extended if planted::is(Planted::LeaseFromReply) => (verdict, Time::now()),
+            Answer::Unknown if planted::is(Planted::RenewalErrorIgnored) => (Answer::Extended, Time::now()),
+            verdict => (verdict, self.sent),
+        };
+        self.shared.lock().schedule.answered(hold, verdict, sent, Time::now());
         match answer {
             // An extension that comes too late extends nothing, and then nobody else is left to notice.
             Ok(Renewed::Extended) if hold.check().is_err() => {}

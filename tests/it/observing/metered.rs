@@ -54,8 +54,8 @@ impl Said {
     /// How searches ended, and how many did so: as counted, and as timed.
     fn searches(&self) -> Vec<(&str, u64)> {
         let of = |name: &str| {
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small whole numbers")]
             let counts = self.0.iter().filter(|((found, _), _)| found == name);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small whole numbers")]
             let mut counts: Vec<_> = counts.map(|((_, result), count)| (result.as_str(), *count as u64)).collect();
             counts.sort_unstable();
             counts

@@ -71,6 +71,10 @@ pub(super) static RELEASE: Lua = Lua::new(
     },
 );
 
+/// See `planted`.
+pub(super) static UNCHECKED_RELEASE: Lua =
+    Lua::new("redis.call('DEL', KEYS[1]); return 1", |_| &[LINE, MARK], |_, _, _| {});
+
 /// What extends a lock, or a share of it.
 pub(super) fn renewal(entry: &Entry<'_>) -> &'static Lua {
     if entry.kind.is_shared() { &RENEW_SHARE } else { &RENEW }
