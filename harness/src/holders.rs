@@ -44,7 +44,7 @@ pub enum Kind {
 
 impl Kind {
     /// Whether all of these may hold a key at once.
-    fn go_together(kinds: &[Kind]) -> bool {
+    pub fn go_together(kinds: &[Kind]) -> bool {
         kinds.len() < 2 || kinds.iter().all(|kind| *kind == Kind::Reader) || Kind::have_permits(kinds)
     }
 
@@ -139,6 +139,11 @@ const INTERRUPTION: Duration = Duration::from_millis(5);
 /// can guard against that (it is what fencing tokens are for), so such a step doesn't count.
 fn interrupted(stamp: u64) -> bool {
     POLL_BEGAN.get().is_some_and(|began| Duration::from_nanos(stamp - began) > INTERRUPTION)
+}
+
+/// Whether the process was stopped between the poll of the call and now.
+pub fn is_interrupted() -> bool {
+    interrupted(now())
 }
 
 /// Goes around a locked call in a process that is stopped now and then: notes when each poll of the call began.

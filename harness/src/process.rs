@@ -89,6 +89,11 @@ impl Child {
         writeln!(process.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// Closes the child's standard input.
+    pub fn end_input(&self) {
+        drop(self.process.lock().unwrap().stdin.take());
+    }
+
     /// Stops the process, as a paused machine does: SIGSTOP.
     pub fn stop(&self) {
         tied::stop(&self.process.lock().unwrap());

@@ -67,7 +67,7 @@ impl Sentinel {
     }
 
     /// The address that it names as the primary's, unless it is silent for longer than it would have to be busy.
-    async fn named(&self) -> Option<String> {
+    pub async fn named(&self) -> Option<String> {
         let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE).clone();
         let answer = tokio::time::timeout(Duration::from_millis(500), self.query::<Vec<String>>(&question)).await;
         Some(answer.ok()?.ok()?.join(":"))

@@ -1,0 +1,116 @@
+//! Never two holders at once, but for what a server has forgotten.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use harness::holders::{Hold, Kind};
+
+use super::Violation;
+use crate::client::TTL;
+use crate::history::Loss;
+
+/// What a crowded machine may take from the end of a lease to the stamp of a step that was begun before.
+const SLACK: u64 = 50_000_000;
+
+/// Compares holders of a key as they come. Returns what is wrong, and how many overlaps are allowed.
+pub(super) fn check(holds: &[Hold], losses: &[Loss]) -> (Vec<Violation>, usize) {
+    let mut at_once: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+    let (mut violations, mut excused) = (Vec::new(), 0);
+    for hold in holds {
+        let together = at_once.entry(&hold.key).or_default();
+        together.retain(|before| hold.from <= before.to);
+        if !go_together(together, hold) {
+            let left: Vec<&Hold> =
+                together.iter().filter(|before| !is_forgotten(before, hold, losses)).copied().collect();
+            if go_together(&left, hold) {
+                excused += 1;
+            } else {
+                violations.push(violation(&left, hold));
+            }
+        }
+        together.push(hold);
+    }
+    (violations, excused)
+}
+
+fn go_together(before: &[&Hold], hold: &Hold) -> bool {
+    let kinds: Vec<Kind> = before.iter().map(|before| before.kind).chain([hold.kind]).collect();
+    Kind::go_together(&kinds)
+}
+
+/// Whether a holder may be there when the next one comes: its lock was forgotten in between, and it goes on for no longer than its
+/// lease.
+fn is_forgotten(before: &Hold, next: &Hold, losses: &[Loss]) -> bool {
+    losses.iter().any(|loss| {
+        let lease = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX) + SLACK;
+        before.from <= loss.to && loss.from <= next.from && before.to <= loss.to.saturating_add(lease)
+    })
+}
+
+fn violation(before: &[&Hold], hold: &Hold) -> Violation {
+    let names: Vec<_> = before.iter().map(|before| format!("{} ({})", before.token, before.kind)).collect();
+    let until = before.iter().map(|before| before.to).max().unwrap_or_default().min(hold.to);
+    let time = Duration::from_nanos(until.saturating_sub(hold.from));
+    let what =
+        format!("{} ({}) held `{}` beside {} for {time:?}", hold.token, hold.kind, hold.key, names.join(" and "));
+    Violation { what, key: hold.key.clone(), at: hold.from }
+}
+
+#[cfg(test)]
+mod tests {
+    use harness::holders::{Until, holds};
+
+    use super::*;
+
+    const MILLI: u64 = 1_000_000;
+
+    fn checked(log: &[(u64, &str)], losses: &[(u64, u64)]) -> (usize, usize) {
+        let log: Vec<_> = log.iter().map(|(at, rest)| format!("{} {rest}", at * MILLI)).collect();
+        let losses = losses.iter().map(|(from, to)| Loss { why: String::new(), from: from * MILLI, to: to * MILLI });
+        let (violations, excused) = check(&holds(&log.join("\n"), Until::LastStep), &losses.collect::<Vec<_>>());
+        (violations.len(), excused)
+    }
+
+    const OVERLAP: [(u64, &str); 4] =
+        [(100, "start a x k"), (300, "start b x k"), (400, "step a x k"), (500, "step b x k")];
+
+    #[test]
+    fn two_at_once_are_a_violation() {
+        assert_eq!(checked(&OVERLAP, &[]), (1, 0));
+    }
+
+    #[test]
+    fn what_was_forgotten_in_between_is_allowed() {
+        assert_eq!(checked(&OVERLAP, &[(200, 210)]), (0, 1));
+    }
+
+    #[test]
+    fn what_was_forgotten_before_or_after_excuses_nothing() {
+        assert_eq!(checked(&OVERLAP, &[(50, 60)]), (1, 0));
+        assert_eq!(checked(&OVERLAP, &[(350, 360)]), (1, 0));
+    }
+
+    #[test]
+    fn nobody_goes_on_for_longer_than_its_lease() {
+        let log = [(100, "start a x k"), (300, "start b x k"), (1_200, "step a x k"), (1_300, "step b x k")];
+        assert_eq!(checked(&log, &[(200, 210)]), (1, 0));
+    }
+
+    #[test]
+    fn of_several_permits_only_as_many_are_forgotten_as_were_there() {
+        let log = |late| {
+            [
+                (100, "start a p2 k"),
+                (late, "start b p2 k"),
+                (300, "start c p2 k"),
+                (400, "step a p2 k"),
+                (400, "step b p2 k"),
+                (400, "step c p2 k"),
+            ]
+        };
+        assert_eq!(checked(&log(110), &[(200, 210)]), (0, 1));
+        assert_eq!(checked(&log(110), &[]), (1, 0));
+        // The second came after the loss, and takes nothing from the third.
+        assert_eq!(checked(&log(250), &[(200, 210)]), (0, 1));
+    }
+}

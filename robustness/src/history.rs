@@ -1,0 +1,148 @@
+//! What the journal says, read back.
+
+use std::time::Duration;
+
+/// One line of the journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// By the clock of all processes, in nanoseconds.
+    pub(crate) at: u64,
+    pub(crate) who: String,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A call begins: the function and its keys.
+    Call(String),
+    /// A body begins to run: its name in the log of holders, and the fencing token if there is one.
+    Grant {
+        holder: String,
+        fence: Option<u64>,
+    },
+    /// A body has done something so long after the deadline of its lease.
+    Late {
+        key: String,
+        by: Duration,
+    },
+    /// A call has ended, and how.
+    Done(String),
+    /// A write to a register is sent, with a fencing token.
+    Write {
+        register: String,
+        fence: u64,
+        value: u64,
+    },
+    /// And answered: whether it was taken.
+    Wrote(bool),
+    /// A read of a register is sent, and answered.
+    Read {
+        register: String,
+    },
+    Was(u64),
+    /// What was made to fail, or mended.
+    Fault(String),
+    /// From now on a server may have forgotten what it has granted; until the next [`What::Kept`].
+    Losing(String),
+    Kept,
+}
+
+/// Reads a journal, in the order of its stamps.
+pub(crate) fn read(text: &str) -> Vec<Event> {
+    let mut events: Vec<Event> = text.lines().map(event).collect();
+    events.sort_by_key(|event| event.at);
+    events
+}
+
+fn event(line: &str) -> Event {
+    let parsed = (|| {
+        let (stamp, rest) = line.split_once(' ')?;
+        let (who, rest) = rest.split_once(' ')?;
+        Some(Event { at: stamp.parse().ok()?, who: who.to_owned(), what: what(rest)? })
+    })();
+    parsed.unwrap_or_else(|| panic!("not a line of a journal: `{line}`"))
+}
+
+fn what(text: &str) -> Option<What> {
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let mut words = rest.split(' ');
+    Some(match word {
+        "call" => What::Call(rest.to_owned()),
+        "grant" => {
+            What::Grant { holder: words.next()?.to_owned(), fence: words.next().and_then(|fence| fence.parse().ok()) }
+        }
+        "late" => What::Late { key: words.next()?.to_owned(), by: Duration::from_nanos(words.next()?.parse().ok()?) },
+        "done" => What::Done(rest.to_owned()),
+        "write" => What::Write {
+            register: words.next()?.to_owned(),
+            fence: words.next()?.parse().ok()?,
+            value: words.next()?.parse().ok()?,
+        },
+        "wrote" => What::Wrote(rest == "1"),
+        "read" => What::Read { register: words.next()?.to_owned() },
+        "was" => What::Was(rest.parse().ok()?),
+        "fault" => What::Fault(rest.to_owned()),
+        "losing" => What::Losing(rest.to_owned()),
+        "kept" => What::Kept,
+        _ => return None,
+    })
+}
+
+/// A time in which a server may have forgotten what it had granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) why: String,
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+}
+
+/// All such times. One that has no end lasts to the end.
+pub(crate) fn losses(events: &[Event]) -> Vec<Loss> {
+    let mut losses: Vec<Loss> = Vec::new();
+    for event in events {
+        match &event.what {
+            What::Losing(why) => losses.push(Loss { why: why.clone(), from: event.at, to: u64::MAX }),
+            What::Kept => {
+                let open = losses.iter_mut().filter(|loss| loss.to == u64::MAX);
+                open.for_each(|loss| loss.to = event.at);
+            }
+            _ => {}
+        }
+    }
+    losses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_journal_is_read_in_the_order_of_its_stamps() {
+        let events = read("5 0.1 done ok\n1 0.1 call exclusive x:1\n3 0.1 grant x:1 17\n4 0.1 grant x:2 -\n");
+        let what: Vec<_> = events.into_iter().map(|event| event.what).collect();
+        let grant = |holder: &str, fence| What::Grant { holder: holder.to_owned(), fence };
+        assert_eq!(
+            what,
+            [
+                What::Call("exclusive x:1".to_owned()),
+                grant("x:1", Some(17)),
+                grant("x:2", None),
+                What::Done("ok".to_owned())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_loss_lasts_until_what_is_granted_is_kept_again() {
+        let events = read("1 - losing flushed\n2 - kept\n5 - losing failover\n");
+        let losses = losses(&events);
+        assert_eq!((losses[0].from, losses[0].to), (1, 2));
+        assert_eq!((losses[1].from, losses[1].to), (5, u64::MAX));
+    }
+
+    #[test]
+    #[should_panic(expected = "not a line of a journal: `1 - nonsense`")]
+    fn what_is_no_line_is_no_history() {
+        read("1 - nonsense");
+    }
+}
