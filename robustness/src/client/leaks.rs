@@ -1,6 +1,7 @@
 //! What a process holds of the system, before and after.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 /// Threads, open files, and memory.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +13,20 @@ pub(super) struct Held {
 
 /// Where nothing is left over, this says nothing.
 pub(super) struct More(Vec<String>);
+
+/// What is more than before when threads of the library have had their time to end.
+pub(super) fn left_over(before: &Held) -> More {
+    let begin = Instant::now();
+    loop {
+        let more = Held::now().more_than(before);
+        if more.0.is_empty() || begin.elapsed() > PATIENCE {
+            return more;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// More than what an allocator keeps for later.
 const NOTABLE_KILOBYTES: usize = 64 * 1024;
@@ -25,7 +40,7 @@ impl Held {
         Held { threads: count("/proc/self/task"), files: count("/proc/self/fd"), kilobytes: memory.unwrap_or(0) }
     }
 
-    pub(super) fn more_than(&self, before: &Held) -> More {
+    fn more_than(&self, before: &Held) -> More {
         let mut more = Vec::new();
         // The one that waited for the end of the input may still be ending.
         if self.threads > before.threads + 1 {

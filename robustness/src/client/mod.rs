@@ -66,7 +66,7 @@ pub(crate) fn play(arguments: &[String]) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(work(orders));
     drop(runtime);
-    emit("leaks", leaks::Held::now().more_than(&before));
+    emit("leaks", leaks::left_over(&before));
 }
 
 async fn work(orders: Orders) {
