@@ -96,6 +96,13 @@ pub(crate) struct Loss {
     pub(crate) to: u64,
 }
 
+impl Loss {
+    /// Whether it is the clock that was set, so that leases ended early, and no data is gone.
+    pub(crate) fn is_step(&self) -> bool {
+        self.why == "step of the clock"
+    }
+}
+
 /// All such times. One that has no end lasts to the end.
 pub(crate) fn losses(events: &[Event]) -> Vec<Loss> {
     let mut losses: Vec<Loss> = Vec::new();

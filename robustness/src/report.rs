@@ -55,12 +55,13 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers; {} overlaps after a server had forgotten, as documented",
+            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers; after a server had forgotten, as documented: {} overlaps, {} late tokens",
             checked.holds.len(),
             count(|hold| hold.steps),
             count(|hold| hold.interrupted),
             checked.operations,
-            checked.excused
+            checked.excused,
+            checked.late
         )?;
         if !self.is_enough() {
             write!(f, "\n  TOO LITTLE HAPPENED for this to prove anything")?;

@@ -12,44 +12,65 @@ use crate::history::Loss;
 /// What a crowded machine may take from the end of a lease to the stamp of a step that was begun before.
 const SLACK: u64 = 50_000_000;
 
+/// A holder, and since when its process has had the lock: one that passes under another, or to whom another one of its process has
+/// passed the lock on, has it from that.
+#[derive(Clone, Copy)]
+struct Holder<'a> {
+    hold: &'a Hold,
+    since: u64,
+}
+
+/// Between two who have the same lock one after the other in one process.
+const HAND_OVER: u64 = 50_000_000;
+
 /// Compares holders of a key as they come. Returns what is wrong, and how many overlaps are allowed.
 pub(super) fn check(holds: &[Hold], losses: &[Loss]) -> (Vec<Violation>, usize) {
-    let mut at_once: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+    let mut at_once: BTreeMap<&str, Vec<Holder<'_>>> = BTreeMap::new();
+    let mut last: BTreeMap<(&str, &str), Holder<'_>> = BTreeMap::new();
     let (mut violations, mut excused) = (Vec::new(), 0);
     for hold in holds {
+        let earlier = last.get(&(client(hold), &*hold.key));
+        let earlier = earlier.filter(|earlier| hold.from <= earlier.hold.to + HAND_OVER);
+        let holder = Holder { hold, since: earlier.map_or(hold.from, |earlier| earlier.since) };
+        last.insert((client(hold), &hold.key), holder);
         let together = at_once.entry(&hold.key).or_default();
-        together.retain(|before| hold.from <= before.to);
-        if !go_together(together, hold) {
-            let left: Vec<&Hold> =
-                together.iter().filter(|before| !is_forgotten(before, hold, losses)).copied().collect();
-            if go_together(&left, hold) {
+        together.retain(|before| hold.from <= before.hold.to);
+        if !go_together(together, holder) {
+            let left: Vec<Holder<'_>> =
+                together.iter().filter(|before| !is_forgotten(before, hold.from, losses)).copied().collect();
+            let first = left.iter().map(|before| before.since).min().unwrap_or_default();
+            if go_together(&left, holder) || is_forgotten(&holder, first, losses) {
                 excused += 1;
             } else {
                 violations.push(violation(&left, hold));
             }
         }
-        together.push(hold);
+        together.push(holder);
     }
     (violations, excused)
 }
 
-fn go_together(before: &[&Hold], hold: &Hold) -> bool {
-    let kinds: Vec<Kind> = before.iter().map(|before| before.kind).chain([hold.kind]).collect();
+fn client(hold: &Hold) -> &str {
+    hold.token.split('.').next().unwrap_or_default()
+}
+
+fn go_together(before: &[Holder<'_>], holder: Holder<'_>) -> bool {
+    let kinds: Vec<Kind> = before.iter().chain([&holder]).map(|holder| holder.hold.kind).collect();
     Kind::go_together(&kinds)
 }
 
-/// Whether a holder may be there when the next one comes: its lock was forgotten in between, and it goes on for no longer than its
-/// lease.
-fn is_forgotten(before: &Hold, next: &Hold, losses: &[Loss]) -> bool {
+/// Whether a holder may be there beside another one, who came at `next`: its lock was forgotten before that, and it goes on for no
+/// longer than its lease.
+fn is_forgotten(holder: &Holder<'_>, next: u64, losses: &[Loss]) -> bool {
     losses.iter().any(|loss| {
         let lease = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX) + SLACK;
-        before.from <= loss.to && loss.from <= next.from && before.to <= loss.to.saturating_add(lease)
+        holder.since <= loss.to && loss.from <= next && holder.hold.to <= loss.to.saturating_add(lease)
     })
 }
 
-fn violation(before: &[&Hold], hold: &Hold) -> Violation {
-    let names: Vec<_> = before.iter().map(|before| format!("{} ({})", before.token, before.kind)).collect();
-    let until = before.iter().map(|before| before.to).max().unwrap_or_default().min(hold.to);
+fn violation(before: &[Holder<'_>], hold: &Hold) -> Violation {
+    let names: Vec<_> = before.iter().map(|before| format!("{} ({})", before.hold.token, before.hold.kind)).collect();
+    let until = before.iter().map(|before| before.hold.to).max().unwrap_or_default().min(hold.to);
     let time = Duration::from_nanos(until.saturating_sub(hold.from));
     let what =
         format!("{} ({}) held `{}` beside {} for {time:?}", hold.token, hold.kind, hold.key, names.join(" and "));
@@ -94,6 +115,20 @@ mod tests {
     fn nobody_goes_on_for_longer_than_its_lease() {
         let log = [(100, "start a x k"), (300, "start b x k"), (1_200, "step a x k"), (1_300, "step b x k")];
         assert_eq!(checked(&log, &[(200, 210)]), (1, 0));
+    }
+
+    #[test]
+    fn what_is_nested_in_what_was_forgotten_is_forgotten_too() {
+        let log = [
+            (100, "start a.1/1 x k"),
+            (220, "step a.1/1 x k"),
+            (221, "start b.1/1 x k"),
+            (222, "start a.1/2 x k"),
+            (300, "step a.1/2 x k"),
+            (400, "step b.1/1 x k"),
+        ];
+        assert_eq!(checked(&log, &[(200, 210)]), (0, 1));
+        assert_eq!(checked(&log, &[]), (1, 0));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Checked {
     pub(crate) holds: Vec<Hold>,
     /// Overlaps that the documentation allows.
     pub(crate) excused: usize,
+    /// Holders with a lower token than an earlier one, as it allows, too.
+    pub(crate) late: usize,
     /// How many writes and reads of registers were checked.
     pub(crate) operations: usize,
     pub(crate) violations: Vec<Violation>,
@@ -39,16 +41,18 @@ pub(crate) struct Checked {
 /// Checks a journal and a log of holders.
 pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     let (events, holds) = (read(journal), holds(holders, Until::LastStep));
-    let (mut violations, excused) = exclusion::check(&holds, &losses(&events));
-    violations.extend(fences::check(&holds, &events));
+    let losses = losses(&events);
+    let (mut violations, excused) = exclusion::check(&holds, &losses);
+    let (unfenced, late) = fences::check(&holds, &events, &losses);
+    violations.extend(unfenced);
     let (operations, unserializable) = registers::check(&events);
     violations.extend(unserializable);
-    violations.extend(events.iter().filter_map(late));
+    violations.extend(events.iter().filter_map(after_deadline));
     violations.sort_by_key(|violation| violation.at);
-    Checked { events, holds, excused, operations, violations }
+    Checked { events, holds, excused, late, operations, violations }
 }
 
-fn late(event: &Event) -> Option<Violation> {
+fn after_deadline(event: &Event) -> Option<Violation> {
     let What::Late { key, by } = &event.what else { return None };
     let what = format!("{} has done something under `{key}` {by:?} after the deadline of its lease", event.who);
     Some(Violation { what, key: key.clone(), at: event.at })
