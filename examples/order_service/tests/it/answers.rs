@@ -82,7 +82,7 @@ async fn a_provider_that_makes_no_charge_is_502_and_the_same_payment_may_come_ag
     let world = World::new(Kind::Local, PROVIDER).await;
     let failing = world.another_provider("--delay 10ms --failure-rate 1").await;
     let (order, refused) = {
-        let customer = world.serve_with(&failing, "").await;
+        let customer = world.serve_with(&failing.url, "").await;
         let order = customer.order(1_200).await;
         let refused = customer.pay(&order, "key").await;
         (order, refused)

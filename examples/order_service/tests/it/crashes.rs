@@ -60,7 +60,7 @@ async fn a_payment_whose_instance_was_killed_is_settled_by_the_reconciliation() 
 async fn a_payment_that_never_reached_the_provider_is_charged_by_the_next() {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let elsewhere = world.another_provider(PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve_with(&elsewhere, MORTAL), world.serve(SURVIVOR));
+    let (one, other) = tokio::join!(world.serve_with(&elsewhere.url, MORTAL), world.serve(SURVIVOR));
     let order = killed_in_mid_payment(&elsewhere, &one).await;
     is_settled_with_one_charge(&world, &other, &order).await;
 }

@@ -38,11 +38,11 @@ impl World {
 
     /// Starts an instance of the service with further flags.
     pub(crate) async fn serve(&self, flags: &str) -> Customer {
-        self.serve_with(&self.provider, flags).await
+        self.serve_with(&self.provider.url, flags).await
     }
 
-    /// The same, where the payment provider is another one.
-    pub(crate) async fn serve_with(&self, provider: &Process, flags: &str) -> Customer {
+    /// The same, where the payment provider is at another address.
+    pub(crate) async fn serve_with(&self, provider: &str, flags: &str) -> Customer {
         let mut arguments = words("serve", flags);
         // Where a test says nothing else, leases and lines are as long as the slowest machine needs.
         for (flag, length) in [("--ttl", "30s"), ("--wait", "60s")] {
@@ -50,7 +50,7 @@ impl World {
                 arguments.extend([flag.to_owned(), length.to_owned()]);
             }
         }
-        arguments.extend(["--database".to_owned(), self.database(), "--provider".to_owned(), provider.url.clone()]);
+        arguments.extend(["--database".to_owned(), self.database(), "--provider".to_owned(), provider.to_owned()]);
         if let Some(redis) = &self.redis {
             arguments.extend(["--redis".to_owned(), redis.url()]);
         }
