@@ -55,9 +55,8 @@ fn warn_of_gaps(config: &ServeConfig) {
     if !config.fencing.is_on() {
         tracing::warn!("fencing is switched off: a holder that is late may write");
     }
-    if config.settle_after() <= config.provider_timeout {
-        tracing::warn!(
-            "payments are settled before the provider's time-out: a late charge may be missed, and made again"
-        );
+    if config.settle_after() < config.longest_charge() {
+        let needed = config.longest_charge();
+        tracing::warn!(?needed, "payments are settled too early: a late charge may be missed, and made again");
     }
 }

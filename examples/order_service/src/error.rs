@@ -35,6 +35,9 @@ pub enum Error {
         /// Until the provider can be asked for what became of it.
         remaining: Duration,
     },
+    /// So much time went by since the intent was recorded that nothing was sent to the provider.
+    #[error("it took too long to get to the payment provider; nothing was sent")]
+    Delayed,
     /// Paid, but not by this request.
     #[error("the order is paid already")]
     AlreadyPaid(Receipt),
@@ -84,6 +87,7 @@ impl Error {
             Error::KeyReused => "key_reused",
             Error::KeyMissing => "key_missing",
             Error::Unsettled { .. } => "unsettled",
+            Error::Delayed => "delayed",
             Error::AlreadyPaid(_) => "already_paid",
             Error::NotCharged(_) => "not_charged",
             Error::NoAnswer { .. } => "no_answer",
@@ -110,7 +114,7 @@ impl Error {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             // Lost, the server is down, or this instance is going down.
-            Error::Lock(_) | Error::Late | Error::Redis(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Lock(_) | Error::Late | Error::Delayed | Error::Redis(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::KeyReused | Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::KeyMissing => StatusCode::BAD_REQUEST,
             Error::NotCharged(_) | Error::Provider(_) => StatusCode::BAD_GATEWAY,

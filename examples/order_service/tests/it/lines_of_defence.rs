@@ -1,6 +1,7 @@
 //! Each of the three lines holds alone, and without all of them the incident happens.
 
 use distlock::FencingToken;
+use order_service::config::SENDING_MARGIN;
 use order_service::error::Error;
 use order_service::store::Store;
 
@@ -67,6 +68,37 @@ async fn two_who_both_believe_they_have_the_lock(flags: &str) -> (Reply, Reply, 
     let (late, later) = tokio::join!(late, later);
     world.is_idle().await;
     (late, later, world.charges(&order).await)
+}
+
+#[tokio::test]
+async fn an_intent_that_took_too_long_to_record_is_withdrawn_and_nothing_is_sent() {
+    let world = World::new(Kind::Servers, PROVIDER).await;
+    let customer = world.serve("--settle-after 24h").await;
+    let order = customer.order(1_200).await;
+    let gate = Gate::close(&world.database()).await;
+    let open = async {
+        gate.is_waited_at_by(1).await;
+        // It is the time itself that matters here.
+        tokio::time::sleep(SENDING_MARGIN).await;
+        gate.open().await;
+    };
+    let (reply, ()) = tokio::join!(customer.pay(&order, "tap"), open);
+    assert_eq!((reply.status, reply.body["kind"].as_str()), (503, Some("delayed")), "{reply:?}");
+    world.is_idle().await;
+    assert_eq!(world.charges(&order).await, 0, "the provider was asked all the same");
+    // With an intent that stays it would be a day.
+    assert_eq!(customer.pay_at_last(&order, "tap").await.status, 200);
+}
+
+#[tokio::test]
+async fn that_payments_are_settled_too_early_is_said_at_the_start() {
+    let world = World::new(Kind::Local, PROVIDER).await;
+    let settles_after = async |flags: &str| world.serve(flags).await.service.log();
+    let warning = "payments are settled too early";
+    let early = settles_after("--provider-timeout 1s --settle-after 6999ms").await;
+    assert!(early.contains(warning), "{early}");
+    let in_time = settles_after("--provider-timeout 1s --settle-after 7s").await;
+    assert!(!in_time.contains(warning), "{in_time}");
 }
 
 #[tokio::test]
