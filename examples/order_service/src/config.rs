@@ -61,7 +61,7 @@ pub struct ServeConfig {
     /// before it is sent.
     #[arg(long, env = "SETTLE_AFTER", value_parser = humantime::parse_duration)]
     pub settle_after: Option<Duration>,
-    /// How often the reconciliation runs, on one of all instances.
+    /// How often the reconciliation runs, on one of all instances. At once where it is overdue.
     #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = humantime::parse_duration)]
     pub reconcile_every: Duration,
     /// The name that others read when this instance holds a lock.
