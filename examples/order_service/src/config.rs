@@ -54,7 +54,7 @@ pub struct ServeConfig {
     #[arg(long, env = "WAIT", default_value = "5s", value_parser = humantime::parse_duration)]
     pub wait: Duration,
     /// How long the provider may take to answer. Longer than the ttl: the lease is renewed meanwhile.
-    #[arg(long, env = "PROVIDER_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "PROVIDER_TIMEOUT", default_value = "10s", value_parser = some_time)]
     pub provider_timeout: Duration,
     /// How long after the intent was recorded a charge may still appear in the provider's list. By default twice the
     /// provider's time-out (once for the request to arrive, once for the provider) and the 5 seconds that may pass
@@ -62,7 +62,7 @@ pub struct ServeConfig {
     #[arg(long, env = "SETTLE_AFTER", value_parser = humantime::parse_duration)]
     pub settle_after: Option<Duration>,
     /// How often the reconciliation runs, on one of all instances. At once where it is overdue.
-    #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = some_time)]
     pub reconcile_every: Duration,
     /// The name that others read when this instance holds a lock.
     #[arg(long, env = "OWNER")]
@@ -121,6 +121,11 @@ impl Switch {
     pub fn is_on(self) -> bool {
         self == Switch::On
     }
+}
+
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|why| why.to_string())?;
+    if time.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(time) }
 }
 
 fn delay(text: &str) -> Result<Delay, String> {

@@ -64,6 +64,14 @@ pub enum Error {
     /// A value that can't be meant.
     #[error("{0}")]
     Invalid(&'static str),
+    /// A body that can't be read as what it should be.
+    #[error("{why}")]
+    Unreadable {
+        /// Whether it is of the wrong type, too long, or just wrong.
+        status: StatusCode,
+        /// What is wrong with it.
+        why: String,
+    },
     /// It panicked.
     #[error("the payment was stopped by a mistake of ours")]
     Stopped,
@@ -94,7 +102,7 @@ impl Error {
             Error::Provider(_) => "provider",
             Error::NotEnough(_) => "not_enough",
             Error::NotFound(_) => "not_found",
-            Error::Invalid(_) => "invalid",
+            Error::Invalid(_) | Error::Unreadable { .. } => "invalid",
             Error::Stopped => "stopped",
             Error::Store(_) => "database",
             Error::Redis(_) => "redis",
@@ -116,6 +124,7 @@ impl Error {
             // Lost, the server is down, or this instance is going down.
             Error::Lock(_) | Error::Late | Error::Delayed | Error::Redis(_) => StatusCode::SERVICE_UNAVAILABLE,
             Error::KeyReused | Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Unreadable { status, .. } => *status,
             Error::KeyMissing => StatusCode::BAD_REQUEST,
             Error::NotCharged(_) | Error::Provider(_) => StatusCode::BAD_GATEWAY,
             Error::NoAnswer { .. } => StatusCode::GATEWAY_TIMEOUT,

@@ -1,6 +1,7 @@
 //! The service over HTTP.
 
 mod handlers;
+mod read;
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::sync::oneshot;
 use crate::Failure;
 use crate::app::App;
 use crate::config::ServeConfig;
+use crate::error::Error;
 use crate::{observe, reconcile};
 
 /// Serves until the process is told to end. Prints `listening on http://..` first.
@@ -65,6 +67,7 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/reconcile", post(handlers::reconcile))
         .route("/health", get(handlers::health))
         .route("/metrics", get(observe::metrics))
+        .fallback(async || Error::NotFound("path"))
         .layer(from_fn(observe::count))
         .with_state(app)
 }

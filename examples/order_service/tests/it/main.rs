@@ -10,6 +10,7 @@ mod crashes;
 mod lost_locks;
 mod lines_of_defence;
 mod answers;
+mod bad_input;
 mod keys;
 mod alternatives;
 mod transfers;

@@ -56,6 +56,8 @@ async fn a_customer_who_hangs_up_has_paid_nevertheless() {
     }
     let path = format!("/orders/{order}");
     eventually("it is paid", async || (customer.get(&path).await.body["status"] == "paid").then_some(())).await;
+    let counted = r#"payments_total{result="paid"} 1"#;
+    eventually("it is counted", async || customer.text("/metrics").await.contains(counted).then_some(())).await;
 }
 
 /// While it is uncertain whether the order is being charged, nobody charges it, under whatever key.

@@ -43,6 +43,15 @@ impl World {
 
     /// The same, where the payment provider is at another address.
     pub(crate) async fn serve_with(&self, provider: &str, flags: &str) -> Customer {
+        Customer::of(Process::start(self.folder.path(), self.arguments(provider, flags)).await)
+    }
+
+    /// Starts an instance that ends at once, and returns what it says.
+    pub(crate) async fn refuses(&self, flags: &str) -> String {
+        Process::refuses(self.folder.path(), self.arguments(&self.provider.url, flags)).await
+    }
+
+    fn arguments(&self, provider: &str, flags: &str) -> Vec<String> {
         let mut arguments = words("serve", flags);
         // Where a test says nothing else, leases and lines are as long as the slowest machine needs.
         for (flag, length) in [("--ttl", "30s"), ("--wait", "60s")] {
@@ -54,7 +63,7 @@ impl World {
         if let Some(redis) = &self.redis {
             arguments.extend(["--redis".to_owned(), redis.url()]);
         }
-        Customer::of(Process::start(self.folder.path(), arguments).await)
+        arguments
     }
 
     /// Starts another payment provider, that knows nothing of the first.
