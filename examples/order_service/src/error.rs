@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::pay::Receipt;
 use crate::provider::Unreachable;
+use crate::store;
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -129,9 +130,7 @@ impl Error {
             Error::NotCharged(_) | Error::Provider(_) => StatusCode::BAD_GATEWAY,
             Error::NoAnswer { .. } => StatusCode::GATEWAY_TIMEOUT,
             Error::NotFound(_) => StatusCode::NOT_FOUND,
-            Error::Store(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Error::Store(why) if store::is_away(why) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Store(_) | Error::Stopped => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -175,7 +174,22 @@ fn whole_seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::{AnyConnection, Connection as _, Executor as _};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_busy_file_is_503_and_a_mistake_is_500() {
+        sqlx::any::install_default_drivers();
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}?mode=rwc", folder.path().join("orders.db").display());
+        let mut busy = AnyConnection::connect(&url).await.unwrap();
+        busy.execute(sqlx::raw_sql("BEGIN IMMEDIATE")).await.unwrap();
+        let mut other = AnyConnection::connect(&url).await.unwrap();
+        let mut status = async |sql| Error::Store(other.execute(sqlx::raw_sql(sql)).await.unwrap_err()).status();
+        let seen = [status("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE").await, status("SELECT nonsense").await];
+        assert_eq!(seen, [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR]);
+    }
 
     #[test]
     fn a_pause_is_rounded_up_to_whole_seconds() {

@@ -132,3 +132,41 @@ pub(crate) fn millis(count: i64) -> Duration {
 pub(crate) fn taken(rows: u64) -> Result<(), Error> {
     if rows == 0 { Err(Error::Late) } else { Ok(()) }
 }
+
+/// Whether the database is away or too busy, so that the same statement may do better in a while.
+pub(crate) fn is_away(why: &sqlx::Error) -> bool {
+    use sqlx::Error::{Database, Io, PoolClosed, PoolTimedOut, Tls, WorkerCrashed};
+    match why {
+        Io(_) | Tls(_) | PoolClosed | PoolTimedOut | WorkerCrashed => true,
+        Database(why) => why.code().is_some_and(|code| says_away(&code)),
+        _ => false,
+    }
+}
+
+/// Postgres has codes of five characters, by class: 08 for connections that failed, 40 for what was rolled back for the sake of
+/// others, 53 for too little of something, 57 for an operator who ends it. `SQLite` has numbers: in the lowest byte, 5 is busy and 6
+/// is locked.
+fn says_away(code: &str) -> bool {
+    match code.len() {
+        5 => ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)),
+        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_do_better_in_a_while_is_told_from_what_may_not() {
+        let shutdown_crash_start_connection_too_many_and_deadlock =
+            ["57P01", "57P02", "57P03", "08006", "53300", "40P01"];
+        let busy_busy_snapshot_and_locked = ["5", "517", "6"];
+        for code in shutdown_crash_start_connection_too_many_and_deadlock.iter().chain(&busy_busy_snapshot_and_locked) {
+            assert!(says_away(code), "{code}");
+        }
+        for code in ["23505", "22021", "42P01", "1", "19", "2067"] {
+            assert!(!says_away(code), "{code}");
+        }
+    }
+}

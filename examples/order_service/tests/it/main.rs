@@ -8,6 +8,7 @@ mod equal_payments;
 mod slow_provider;
 mod crashes;
 mod lost_locks;
+mod lost_database;
 mod lines_of_defence;
 mod answers;
 mod bad_input;
