@@ -1,9 +1,12 @@
 //! What the handlers share.
 
+use std::time::Duration;
+
 use distlock::{LockError, LockManager};
 
 use crate::Failure;
 use crate::config::ServeConfig;
+use crate::error::Error;
 use crate::provider;
 use crate::store::Store;
 
@@ -32,6 +35,24 @@ impl App {
         let store = Store::open(&config.database).await?;
         let provider = provider::Client::new(&config.provider, config.provider_timeout)?;
         Ok(App { config, store, locks, provider })
+    }
+
+    /// The longest that a request may hold its locks: an earlier payment is settled, this one is sent and answered, and the
+    /// database takes its time. One that takes longer hangs, and whoever waits behind it should not.
+    pub(crate) fn max_hold(&self) -> Duration {
+        let longest = self.config.longest_charge().saturating_add(self.store.patience());
+        // The library's rule: not below the ttl.
+        longest.max(self.config.ttl)
+    }
+
+    /// The longest that a request may take, with its wait for the lock. Dropping it at any point is safe: see [`pay`](crate::pay).
+    pub(crate) fn longest_request(&self) -> Duration {
+        self.config.wait.saturating_add(self.max_hold()).saturating_add(self.store.patience())
+    }
+
+    /// Ends what hangs, for instance with the database.
+    pub(crate) async fn in_time<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        tokio::time::timeout(self.longest_request(), request).await.unwrap_or(Err(Error::TimedOut))
     }
 }
 

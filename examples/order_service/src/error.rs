@@ -73,6 +73,9 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// It took too long and was stopped, wherever it was.
+    #[error("it took too long and was stopped; it may be done in part or as a whole")]
+    TimedOut,
     /// It panicked.
     #[error("the payment was stopped by a mistake of ours")]
     Stopped,
@@ -104,6 +107,7 @@ impl Error {
             Error::NotEnough(_) => "not_enough",
             Error::NotFound(_) => "not_found",
             Error::Invalid(_) | Error::Unreadable { .. } => "invalid",
+            Error::TimedOut => "timed_out",
             Error::Stopped => "stopped",
             Error::Store(_) => "database",
             Error::Redis(_) => "redis",
@@ -123,7 +127,9 @@ impl Error {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             // Lost, the server is down, or this instance is going down.
-            Error::Lock(_) | Error::Late | Error::Delayed | Error::Redis(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Lock(_) | Error::Late | Error::Delayed | Error::TimedOut | Error::Redis(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Error::KeyReused | Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Error::Unreadable { status, .. } => *status,
             Error::KeyMissing => StatusCode::BAD_REQUEST,

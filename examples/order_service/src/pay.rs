@@ -87,6 +87,7 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<Answer, Error> {
     key = "order:<payment.order>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     lease = lease,
     fencing_token = token,
     manager = app.locks.clone()
@@ -215,6 +216,7 @@ async fn settled(app: &App, order: &Order, fence: Option<FencingToken>) -> Resul
     key = "order:<id>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     fencing_token = token,
     manager = app.locks.clone()
 )]

@@ -13,6 +13,9 @@ use crate::store::{Order, Store, millis};
 
 const JOB: &str = "reconcile";
 
+/// Long enough for a day's payments. Where it hangs, another instance may try.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
 /// Before one looks again at a job that somebody else is at, or that has failed.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -51,6 +54,7 @@ impl Report {
     key = "reconcile",
     global,
     ttl = app.config.ttl,
+    max_hold = LONGEST.max(app.config.ttl),
     or_else = Report::skipped_if_busy,
     manager = app.locks.clone()
 )]
@@ -120,7 +124,8 @@ pub async fn every(app: &App, period: Duration) {
 
 /// Counts from when it was last done, and not from when this process began: one that is restarted every day would never come to it.
 async fn when_due(app: &App, period: Duration) -> Result<Report, Error> {
-    if let Some(ago) = app.store.done_ago(JOB).await? {
+    let done_ago = app.in_time(async { Ok(app.store.done_ago(JOB).await?) });
+    if let Some(ago) = done_ago.await? {
         tokio::time::sleep(period.saturating_sub(ago)).await;
     }
     reconcile(app, period).await

@@ -7,7 +7,9 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::middleware::from_fn;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -64,12 +66,19 @@ pub fn router(app: Arc<App>) -> Router {
         .route("/stock", post(handlers::set_stock))
         .route("/stock/{sku}", get(handlers::stock))
         .route("/stock/{sku}/reserve", post(handlers::reserve))
-        .route("/reconcile", post(handlers::reconcile))
         .route("/health", get(handlers::health))
+        .route_layer(from_fn_with_state(app.clone(), in_time))
+        // Takes as long as it takes.
+        .route("/reconcile", post(handlers::reconcile))
         .route("/metrics", get(observe::metrics))
         .fallback(async || Error::NotFound("path"))
         .layer(from_fn(observe::count))
         .with_state(app)
+}
+
+/// Also of one that sends its body too slowly.
+async fn in_time(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    app.in_time(async { Ok(next.run(request).await) }).await.unwrap_or_else(IntoResponse::into_response)
 }
 
 /// SIGINT from a terminal, SIGTERM from whatever runs services.

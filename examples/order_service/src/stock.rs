@@ -23,6 +23,7 @@ pub async fn reserve(app: &App, sku: &str, count: i64) -> Result<i64, Error> {
     key = "stock:<sku>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     fencing_token = token,
     manager = app.locks.clone()
 )]
@@ -63,6 +64,7 @@ pub async fn set(app: &App, sku: &str, count: i64) -> Result<(), Error> {
     key = "stock:<sku>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     fencing_token = token,
     manager = app.locks.clone()
 )]

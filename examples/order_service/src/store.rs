@@ -19,9 +19,6 @@ pub(crate) const NOT_LATE: &str = "($2 = 0 OR fence <= $2)";
 /// What follows `SET` where a holder makes itself known: from then on, holders before it are late.
 pub(crate) const RAISE_FENCE: &str = "fence = CASE WHEN $2 = 0 THEN fence ELSE $2 END";
 
-/// Long enough for a hundred requests that write into one file.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// The tables, and how to reach them.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -33,6 +30,17 @@ pub struct Store {
 enum Kind {
     Sqlite,
     Postgres,
+}
+
+impl Kind {
+    /// How long a statement may wait for its turn: on `SQLite` long enough for a hundred requests that write into one file. Elsewhere
+    /// nobody has to wait long, and who does had better be told that the database is away.
+    fn patience(self) -> Duration {
+        Duration::from_secs(match self {
+            Kind::Sqlite => 30,
+            Kind::Postgres => 5,
+        })
+    }
 }
 
 impl Store {
@@ -49,11 +57,11 @@ impl Store {
             Kind::Sqlite if !url.contains('?') => format!("{url}?mode=rwc"),
             _ => url.to_owned(),
         };
-        let options = AnyPoolOptions::new().max_connections(8).acquire_timeout(PATIENCE);
+        let options = AnyPoolOptions::new().max_connections(8).acquire_timeout(kind.patience());
         let options = options.after_connect(move |connection, _| {
             Box::pin(async move {
                 if kind == Kind::Sqlite {
-                    let patience = format!("PRAGMA busy_timeout = {}", PATIENCE.as_millis());
+                    let patience = format!("PRAGMA busy_timeout = {}", kind.patience().as_millis());
                     connection.execute(sqlx::raw_sql(&patience)).await?;
                 }
                 Ok(())
@@ -105,6 +113,11 @@ impl Store {
             Kind::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
             Kind::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
         }
+    }
+
+    /// How long a statement may wait for its turn.
+    pub(crate) fn patience(&self) -> Duration {
+        self.kind.patience()
     }
 
     /// Asks for a sign of life.

@@ -55,6 +55,7 @@ pub async fn transfer(app: &App, transfer: &Transfer) -> Result<Answer, Error> {
     keys = ["account:<transfer.from>", "account:<transfer.to>"],
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     lease = lease,
     fencing_token = token,
     manager = app.locks.clone()
