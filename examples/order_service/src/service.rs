@@ -4,7 +4,9 @@ mod handlers;
 mod read;
 
 use std::future::IntoFuture;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -21,10 +23,13 @@ use crate::config::ServeConfig;
 use crate::error::Error;
 use crate::{observe, reconcile};
 
+/// Time to write what the last payment has come to.
+const AFTER_THE_LAST_PAYMENT: Duration = Duration::from_secs(5);
+
 /// Serves until the process is told to end. Prints `listening on http://..` first.
 ///
 /// Told to end, it takes no more connections, lets the payments that are under way finish for as long as the provider may take,
-/// and answers those that wait for a lock with 503.
+/// and answers those that wait for a lock with 503. Some seconds later it ends whoever is still connected.
 ///
 /// # Errors
 ///
@@ -44,14 +49,22 @@ pub async fn serve(config: ServeConfig) -> Result<(), Failure> {
         // That its other end is gone is what it tells.
         let _ = told.await;
     });
-    let farewell = async {
-        told_to_end().await;
-        drop(tell);
-        nightly.abort();
-        app.locks.shutdown(app.config.provider_timeout).await;
-    };
-    let (outcome, ()) = tokio::join!(server.into_future(), farewell);
-    Ok(outcome?)
+    let mut server = pin!(server.into_future());
+    tokio::select! {
+        outcome = &mut server => return Ok(outcome?),
+        () = told_to_end() => {}
+    }
+    drop(tell);
+    nightly.abort();
+    // A client that sends half of a request would hold it up for ever.
+    let patience = app.config.provider_timeout.saturating_add(AFTER_THE_LAST_PAYMENT);
+    let (outcome, ()) =
+        tokio::join!(tokio::time::timeout(patience, server), app.locks.shutdown(app.config.provider_timeout));
+    match outcome {
+        Ok(outcome) => outcome?,
+        Err(_) => tracing::warn!("somebody is still connected"),
+    }
+    Ok(())
 }
 
 /// All routes.

@@ -46,8 +46,6 @@ async fn bodies_that_cannot_be_read_are_refused() {
         assert_is(&customer.send("/orders", Some("application/json"), body.as_bytes()).await, 422, "invalid", body);
     }
     assert_is(&customer.send("/orders", None, br#"{"amount": 1}"#).await, 415, "invalid", "no content type");
-    let long = " ".repeat(3_000_000);
-    assert_is(&customer.send("/orders", Some("application/json"), long.as_bytes()).await, 413, "invalid", "3 MB");
 
     let order = customer.order(1_200).await;
     for body in [b"\xff".as_slice(), b"{\"amount\":1200}\0", b"{\"amount\":1200.5}"] {

@@ -1,5 +1,7 @@
 //! An instance is killed while the provider is being asked.
 
+use tokio::io::AsyncWriteExt as _;
+
 use crate::harness::{Customer, Kind, Process, World, eventually, is_asked_for};
 
 /// Longer than the ttl, so that somebody else has the lock while the dead one's charge is still to come.
@@ -37,6 +39,20 @@ async fn an_instance_that_is_told_to_end_finishes_its_payment() {
     let (reply, ended_well) = tokio::join!(one.pay(&order, "tap"), terminate);
     assert_eq!((reply.status, ended_well), (200, true), "{reply:?}");
     assert_eq!(other.pay(&order, "tap").await.body, reply.body);
+}
+
+/// A client that never ends its request holds it up no longer than a provider that never ends its answer.
+#[tokio::test]
+async fn an_instance_that_is_told_to_end_waits_for_no_half_request() {
+    let world = World::new(Kind::Local, PROVIDER).await;
+    let customer = world.serve("--provider-timeout 100ms").await;
+    let address = customer.service.url.trim_start_matches("http://");
+    let mut half = tokio::net::TcpStream::connect(address).await.unwrap();
+    half.write_all(b"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n").await.unwrap();
+    // The service has accepted it, since it has answered one that came later.
+    customer.order(1_200).await;
+    assert!(customer.service.terminate().await, "it did not end well: {}", customer.service.log());
+    assert!(customer.service.log().contains("somebody is still connected"), "{}", customer.service.log());
 }
 
 /// Nobody taps again: the nightly job settles it.
