@@ -87,3 +87,17 @@ fn warn_of_gaps(config: &ServeConfig) {
         tracing::warn!(?needed, "payments are settled too early: a late charge may be missed, and made again");
     }
 }
+
+#[cfg(test)]
+impl App {
+    /// With a database in the folder, locks in memory, and no provider.
+    pub(crate) async fn in_folder(folder: &tempfile::TempDir) -> App {
+        use crate::config::{Cli, Role};
+        use clap::Parser as _;
+
+        let database = format!("sqlite:{}", folder.path().join("orders.db").display());
+        let arguments = ["order-service", "serve", "--database", &database, "--provider", "http://127.0.0.1:1"];
+        let Role::Serve(config) = Cli::parse_from(arguments).role else { panic!("another role") };
+        App::connect(config).await.unwrap()
+    }
+}

@@ -226,3 +226,34 @@ pub async fn settle(app: &App, id: &str) -> Result<bool, Error> {
     settled(app, &order, fence).await?;
     Ok(order.asked_ago.is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library judges the lease before every poll of a body; this is about what comes after, in the same poll.
+    #[tokio::test]
+    async fn nothing_is_sent_under_a_lease_that_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = App::in_folder(&folder).await;
+        let order = app.store.add_order(1_200).await.unwrap();
+        let guard = app.locks.lock("over").fencing_token(true).acquire().await.unwrap();
+        let held = Held { lease: guard.lease().clone(), token: guard.lease().fencing_token().unwrap() };
+        guard.release().await.unwrap();
+
+        let payment = Payment { order, key: "key".to_owned(), request: String::new(), amount: None };
+        // Whoever sends is told that there is no provider.
+        let outcome = pay_once(&app, &payment, Some(held)).await;
+        assert!(matches!(outcome, Err(Error::Lock(_))), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn who_settles_makes_earlier_holders_late() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = App::in_folder(&folder).await;
+        let order = app.store.add_order(1_200).await.unwrap();
+        assert!(!settle(&app, &order).await.unwrap(), "there was nothing to settle");
+        let late = app.store.enter_order(&order, FencingToken::new(1)).await;
+        assert!(matches!(late, Err(Error::Late)), "{late:?}");
+    }
+}

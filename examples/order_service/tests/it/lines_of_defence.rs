@@ -4,6 +4,8 @@ use distlock::FencingToken;
 use order_service::config::SENDING_MARGIN;
 use order_service::error::Error;
 use order_service::store::Store;
+use order_service::transfer::write_balance;
+use sqlx::Connection as _;
 
 use crate::equal_payments::join_all;
 use crate::harness::{Customer, Gate, Kind, Reply, World};
@@ -138,6 +140,43 @@ async fn the_store_refuses_every_step_of_a_holder_that_is_late(kind: Kind) {
     let order = store.order(&id).await.unwrap();
     assert!(order.charge.is_none() && order.asked_ago.is_some(), "a late holder has written: {order:?}");
     store.record_charge(&id, later, "charge").await.unwrap();
+}
+
+#[tokio::test]
+async fn stock_and_accounts_refuse_who_is_late_on_sqlite() {
+    stock_and_accounts_refuse_who_is_late(Kind::Local).await;
+}
+
+#[tokio::test]
+async fn stock_and_accounts_refuse_who_is_late_on_postgres() {
+    stock_and_accounts_refuse_who_is_late(Kind::Servers).await;
+}
+
+async fn stock_and_accounts_refuse_who_is_late(kind: Kind) {
+    let world = World::new(kind, PROVIDER).await;
+    let store = Store::open(&world.database()).await.unwrap();
+    let (late, later) = (FencingToken::new(7), FencingToken::new(8));
+    store.set_stock("socks", 10, late).await.unwrap();
+    let account = store.add_account(10).await.unwrap();
+    // Both have read; the later one has then raised the fence.
+    assert_eq!(store.enter_stock("socks", late).await.unwrap(), 10);
+    assert_eq!(store.enter_stock("socks", later).await.unwrap(), 10);
+    assert_eq!(store.enter_account(&account, late).await.unwrap(), 10);
+    assert_eq!(store.enter_account(&account, later).await.unwrap(), 10);
+
+    let mut connection = sqlx::AnyConnection::connect(&world.database()).await.unwrap();
+    let refused = [
+        store.enter_stock("socks", late).await.map(drop),
+        store.set_stock("socks", 9, late).await,
+        store.write_stock("socks", 9, late).await,
+        store.enter_account(&account, late).await.map(drop),
+        write_balance(&mut connection, &account, 9, late).await,
+    ];
+    assert!(refused.iter().all(|step| matches!(step, Err(Error::Late))), "{refused:?}");
+    assert_eq!((store.stock("socks").await.unwrap(), store.balance(&account).await.unwrap()), (10, 10));
+    store.write_stock("socks", 8, later).await.unwrap();
+    write_balance(&mut connection, &account, 8, later).await.unwrap();
+    assert_eq!((store.stock("socks").await.unwrap(), store.balance(&account).await.unwrap()), (8, 8));
 }
 
 /// This also shows that the tests above can fail.
