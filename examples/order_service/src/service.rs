@@ -60,11 +60,11 @@ pub async fn serve(config: ServeConfig) -> Result<(), Failure> {
     let patience = app.config.provider_timeout.saturating_add(AFTER_THE_LAST_PAYMENT);
     let (outcome, ()) =
         tokio::join!(tokio::time::timeout(patience, server), app.locks.shutdown(app.config.provider_timeout));
-    match outcome {
-        Ok(outcome) => outcome?,
-        Err(_) => tracing::warn!("somebody is still connected"),
-    }
-    Ok(())
+    let Ok(outcome) = outcome else {
+        tracing::warn!("somebody is still connected");
+        return Ok(());
+    };
+    Ok(outcome?)
 }
 
 /// All routes.
