@@ -90,7 +90,7 @@ async fn a_provider_that_makes_no_charge_is_502_and_the_same_payment_may_come_ag
     assert_eq!((refused.status, refused.body["kind"].as_str()), (502, Some("not_charged")), "{refused:?}");
     let customer = world.serve("").await;
     let other = customer.order(1_200).await;
-    let reused = customer.pay(&other, "key").await;
-    assert_eq!((reused.status, reused.body["kind"].as_str()), (422, Some("key_reused")), "{reused:?}");
+    let another = customer.pay(&other, "key").await;
+    assert_eq!((another.status, another.body["kind"].as_str()), (422, Some("key_reused")), "{another:?}");
     assert_eq!(customer.pay(&order, "key").await.status, 200);
 }
