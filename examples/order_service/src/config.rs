@@ -79,8 +79,8 @@ impl ServeConfig {
     }
 
     /// The longest that a charge may take to appear in the list, counted from its intent, by what we assume: a request that
-    /// arrives at all does so within the time-out after it was sent, and the provider lists the charge within the time-out
-    /// after that.
+    /// arrives at all does so within the time-out after we began to send it, and the provider lists the charge within the
+    /// time-out after that.
     pub fn longest_charge(&self) -> Duration {
         SENDING_MARGIN.saturating_add(self.provider_timeout.saturating_mul(2))
     }

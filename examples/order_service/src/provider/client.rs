@@ -49,7 +49,8 @@ impl Client {
     ///
     /// Where the system has no means for a client.
     pub fn new(url: &str, timeout: Duration) -> reqwest::Result<Client> {
-        // Nothing is sent again behind our back, and nothing to where we didn't send it.
+        // Nothing is sent again behind our back, and nothing to where we didn't send it. Over HTTP/1, which is all that this
+        // build speaks, reqwest sends nothing again anyway; a feature that somebody switches on must not change that.
         let http = reqwest::Client::builder().retry(reqwest::retry::never()).redirect(Policy::none()).no_proxy();
         let http = http.timeout(timeout).build()?;
         Ok(Client { http, url: url.trim_end_matches('/').to_owned() })
