@@ -54,24 +54,35 @@ pub struct ServeConfig {
     #[arg(long, env = "WAIT", default_value = "5s", value_parser = humantime::parse_duration)]
     pub wait: Duration,
     /// How long the provider may take to answer. Longer than the ttl: the lease is renewed meanwhile.
-    #[arg(long, env = "PROVIDER_TIMEOUT", default_value = "10s", value_parser = humantime::parse_duration)]
+    #[arg(long, env = "PROVIDER_TIMEOUT", default_value = "10s", value_parser = some_time)]
     pub provider_timeout: Duration,
-    /// How long after the provider was asked a charge may still appear in its list. Counts from when the intent was
-    /// recorded; by default the provider's time-out and 5 seconds.
+    /// How long after the intent was recorded a charge may still appear in the provider's list. By default twice the
+    /// provider's time-out (once for the request to arrive, once for the provider) and the 5 seconds that may pass
+    /// before it is sent.
     #[arg(long, env = "SETTLE_AFTER", value_parser = humantime::parse_duration)]
     pub settle_after: Option<Duration>,
-    /// How often the reconciliation runs, on one of all instances.
-    #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = humantime::parse_duration)]
+    /// How often the reconciliation runs, on one of all instances. At once where it is overdue.
+    #[arg(long, env = "RECONCILE_EVERY", default_value = "24h", value_parser = some_time)]
     pub reconcile_every: Duration,
     /// The name that others read when this instance holds a lock.
     #[arg(long, env = "OWNER")]
     pub owner: Option<String>,
 }
 
+/// What may pass between the record of an intent and its request to the provider. If it took longer, nothing is sent.
+pub const SENDING_MARGIN: Duration = Duration::from_secs(5);
+
 impl ServeConfig {
     /// The time after which the provider's list says for certain whether a charge was made.
     pub fn settle_after(&self) -> Duration {
-        self.settle_after.unwrap_or(self.provider_timeout + Duration::from_secs(5))
+        self.settle_after.unwrap_or(self.longest_charge())
+    }
+
+    /// The longest that a charge may take to appear in the list, counted from its intent, by what we assume: a request that
+    /// arrives at all does so within the time-out after we began to send it, and the provider lists the charge within the
+    /// time-out after that.
+    pub fn longest_charge(&self) -> Duration {
+        SENDING_MARGIN.saturating_add(self.provider_timeout.saturating_mul(2))
     }
 }
 
@@ -112,6 +123,11 @@ impl Switch {
     }
 }
 
+fn some_time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|why| why.to_string())?;
+    if time.is_zero() { Err("it must be more than nothing".to_owned()) } else { Ok(time) }
+}
+
 fn delay(text: &str) -> Result<Delay, String> {
     let (shortest, longest) = text.split_once("..").unwrap_or((text, text));
     let duration = |text| humantime::parse_duration(text).map_err(|why| format!("`{text}`: {why}"));
@@ -125,6 +141,14 @@ fn delay(text: &str) -> Result<Delay, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A request may be on its way for nearly the whole time-out, and the provider then needs its own time.
+    #[test]
+    fn a_payment_is_settled_after_two_time_outs_and_the_margin() {
+        let arguments = ["order-service", "serve", "--provider-timeout", "7s"];
+        let Role::Serve(config) = Cli::parse_from(arguments).role else { panic!("another role") };
+        assert_eq!(config.settle_after(), Duration::from_secs(7 + 7 + 5));
+    }
 
     #[test]
     fn a_delay_is_one_duration_or_two() {

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::pay::Receipt;
 use crate::provider::Unreachable;
+use crate::store;
 
 /// Why a request was not served.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +36,9 @@ pub enum Error {
         /// Until the provider can be asked for what became of it.
         remaining: Duration,
     },
+    /// So much time went by since the intent was recorded that nothing was sent to the provider.
+    #[error("it took too long to get to the payment provider; nothing was sent")]
+    Delayed,
     /// Paid, but not by this request.
     #[error("the order is paid already")]
     AlreadyPaid(Receipt),
@@ -61,6 +65,17 @@ pub enum Error {
     /// A value that can't be meant.
     #[error("{0}")]
     Invalid(&'static str),
+    /// A body that can't be read as what it should be.
+    #[error("{why}")]
+    Unreadable {
+        /// Whether it is of the wrong type, too long, or just wrong.
+        status: StatusCode,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It took too long and was stopped, wherever it was.
+    #[error("it took too long and was stopped; it may be done in part or as a whole")]
+    TimedOut,
     /// It panicked.
     #[error("the payment was stopped by a mistake of ours")]
     Stopped,
@@ -84,13 +99,15 @@ impl Error {
             Error::KeyReused => "key_reused",
             Error::KeyMissing => "key_missing",
             Error::Unsettled { .. } => "unsettled",
+            Error::Delayed => "delayed",
             Error::AlreadyPaid(_) => "already_paid",
             Error::NotCharged(_) => "not_charged",
             Error::NoAnswer { .. } => "no_answer",
             Error::Provider(_) => "provider",
             Error::NotEnough(_) => "not_enough",
             Error::NotFound(_) => "not_found",
-            Error::Invalid(_) => "invalid",
+            Error::Invalid(_) | Error::Unreadable { .. } => "invalid",
+            Error::TimedOut => "timed_out",
             Error::Stopped => "stopped",
             Error::Store(_) => "database",
             Error::Redis(_) => "redis",
@@ -110,15 +127,16 @@ impl Error {
                 StatusCode::INTERNAL_SERVER_ERROR
             }
             // Lost, the server is down, or this instance is going down.
-            Error::Lock(_) | Error::Late | Error::Redis(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Error::Lock(_) | Error::Late | Error::Delayed | Error::TimedOut | Error::Redis(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Error::KeyReused | Error::Invalid(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Error::Unreadable { status, .. } => *status,
             Error::KeyMissing => StatusCode::BAD_REQUEST,
             Error::NotCharged(_) | Error::Provider(_) => StatusCode::BAD_GATEWAY,
             Error::NoAnswer { .. } => StatusCode::GATEWAY_TIMEOUT,
             Error::NotFound(_) => StatusCode::NOT_FOUND,
-            Error::Store(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Error::Store(why) if store::is_away(why) => StatusCode::SERVICE_UNAVAILABLE,
             Error::Store(_) | Error::Stopped => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -162,7 +180,22 @@ fn whole_seconds(time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::{AnyConnection, Connection as _, Executor as _};
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_busy_file_is_503_and_a_mistake_is_500() {
+        sqlx::any::install_default_drivers();
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}?mode=rwc", folder.path().join("orders.db").display());
+        let mut busy = AnyConnection::connect(&url).await.unwrap();
+        busy.execute(sqlx::raw_sql("BEGIN IMMEDIATE")).await.unwrap();
+        let mut other = AnyConnection::connect(&url).await.unwrap();
+        let mut status = async |sql| Error::Store(other.execute(sqlx::raw_sql(sql)).await.unwrap_err()).status();
+        let seen = [status("PRAGMA busy_timeout = 0; BEGIN IMMEDIATE").await, status("SELECT nonsense").await];
+        assert_eq!(seen, [StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR]);
+    }
 
     #[test]
     fn a_pause_is_rounded_up_to_whole_seconds() {

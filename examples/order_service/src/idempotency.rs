@@ -23,7 +23,7 @@ pub struct Answer {
     pub is_repeated: bool,
 }
 
-/// Who a key belongs to.
+/// Whose a key is.
 #[derive(Debug)]
 pub enum Claim {
     /// The caller, who answers or gives it back.
@@ -48,8 +48,11 @@ pub async fn answered(store: &Store, key: &str, request: &str) -> Result<Option<
     Ok(find(store, key, request).await?.and_then(|(_, answer)| answer))
 }
 
-/// Claims a key for a request. One that was claimed longer ago than `stale` and has no answer belonged to somebody who
-/// has died, and is taken over.
+/// When a key was claimed that nobody has at the moment. It stays with its request, which may have reached the provider.
+const GIVEN_BACK: i64 = 0;
+
+/// Claims a key for a request. One without an answer is taken over if it was given back; or if it was claimed longer ago than
+/// `stale`, by somebody who has died.
 ///
 /// # Errors
 ///
@@ -66,8 +69,7 @@ pub async fn claim(store: &Store, key: &str, request: &str, stale: Duration) -> 
     }
     match find(store, key, request).await? {
         Some((_, Some(answer))) => Ok(Claim::Answered(answer)),
-        Some((since, None)) if since.ago >= stale => take_over(store, key, since.at).await,
-        // Also if it was given back between the two statements: the caller may come again.
+        Some((since, None)) if since.at == GIVEN_BACK || since.ago >= stale => take_over(store, key, since.at).await,
         _ => Err(Error::InProgress),
     }
 }
@@ -128,7 +130,9 @@ async fn take_over(store: &Store, key: &str, stale: i64) -> Result<Claim, Error>
     );
     let rows = sqlx::query(&update).bind(key).bind(stale).fetch_all(&store.pool).await?;
     let row = rows.first().ok_or(Error::InProgress)?;
-    tracing::warn!(key, "took over a payment whose first request has died");
+    if stale != GIVEN_BACK {
+        tracing::warn!(key, "took over a payment whose first request has died");
+    }
     Ok(Claim::Ours(Claimed { key: key.to_owned(), at: row.try_get(0)? }))
 }
 
@@ -146,14 +150,16 @@ impl Claimed {
         update.execute(&store.pool).await.map(drop)
     }
 
-    /// Gives the key back, when the request has come to nothing that counts: a repeat may try again.
+    /// Gives the key back, when the request has come to nothing that counts: a repeat may try again at once, and another request
+    /// never gets it. Without an answer the customer may have been charged, and this key's answer is to say so at last.
     ///
     /// # Errors
     ///
-    /// Those of the database; the key is then free when it is stale.
+    /// Those of the database; a repeat may then try again when the claim is stale.
     pub async fn give_back(self, store: &Store) -> sqlx::Result<()> {
-        let delete = "DELETE FROM idempotency WHERE key = $1 AND claimed_at = $2 AND answer IS NULL";
-        sqlx::query(delete).bind(self.key).bind(self.at).execute(&store.pool).await.map(drop)
+        let update = "UPDATE idempotency SET claimed_at = $3 WHERE key = $1 AND claimed_at = $2 AND answer IS NULL";
+        let update = sqlx::query(update).bind(self.key).bind(self.at).bind(GIVEN_BACK);
+        update.execute(&store.pool).await.map(drop)
     }
 }
 
@@ -165,5 +171,31 @@ impl IntoResponse for Answer {
             response.headers_mut().insert("idempotency-replayed", axum::http::HeaderValue::from_static("true"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: i64 = 7;
+
+    /// Two can have the same claim only where it is stale within its own millisecond. The answer that was told stands even then.
+    #[tokio::test]
+    async fn an_answer_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&format!("sqlite:{}", folder.path().join("orders.db").display())).await.unwrap();
+        let insert = sqlx::query("INSERT INTO idempotency (key, request, claimed_at) VALUES ('key', 'request', $1)");
+        insert.bind(AT).execute(&store.pool).await.unwrap();
+        let claimed = || Claimed { key: "key".to_owned(), at: AT };
+        let answer = |status| Answer { status, body: Value::Null, is_repeated: true };
+
+        claimed().answer(&store, &answer(200)).await.unwrap();
+        claimed().answer(&store, &answer(201)).await.unwrap();
+        claimed().give_back(&store).await.unwrap();
+        // As by one who has found it without an answer a moment before.
+        let taken = take_over(&store, "key", AT).await;
+        assert!(matches!(taken, Err(Error::InProgress)), "an answered request is made again: {taken:?}");
+        assert_eq!(answered(&store, "key", "request").await.unwrap(), Some(answer(200)));
     }
 }

@@ -9,7 +9,8 @@
 //! 4. An intent without an outcome is somebody's who has died or lost the lock. It may still be charged, so nobody charges
 //!    before the provider has told what became of it, and it can tell only when enough time has passed.
 //! 5. The intent is recorded. From here on the order can't be charged by anybody who doesn't pass by 4.
-//! 6. The lease is checked, and the provider is asked for the charge. It may take longer than the ttl: the lease is renewed.
+//! 6. The lease and the clock are checked, and the provider is asked for the charge. It may take longer than the ttl: the lease is
+//!    renewed.
 //! 7. The outcome is recorded, and then the answer.
 
 use std::time::Instant;
@@ -19,6 +20,7 @@ use distlock::{FencingToken, Lease, distributed_lock};
 use serde_json::json;
 
 use crate::app::App;
+use crate::config::SENDING_MARGIN;
 use crate::error::Error;
 use crate::idempotency::{self, Answer, Claim};
 use crate::provider::Charged;
@@ -85,6 +87,7 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<Answer, Error> {
     key = "order:<payment.order>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     lease = lease,
     fencing_token = token,
     manager = app.locks.clone()
@@ -134,13 +137,32 @@ async fn pay_once(app: &App, payment: &Payment, held: Option<Held>) -> Result<Re
         return if is_ours { Ok(receipt) } else { Err(Error::AlreadyPaid(receipt)) };
     }
 
+    let begin = Instant::now();
     // What the second and the third line go by. The lock alone has no memory: of a holder that died, or was late, nothing is left.
     if key.is_some() || fence.is_some() {
         app.store.record_intent(&order.id, fence, key).await?;
     }
+    // The last thing before the request: whoever settles the intent counts from its record, and not from when it was sent.
     if let Some(held) = &held {
         held.lease.ensure_held()?;
     }
+    if begin.elapsed() > SENDING_MARGIN {
+        return Err(delayed(app, &order, fence).await);
+    }
+    charge(app, order, fence).await
+}
+
+async fn delayed(app: &App, order: &Order, fence: Option<FencingToken>) -> Error {
+    // Without a token it may be the intent of somebody who came later, so it stays and is settled.
+    if fence.is_some()
+        && let Err(why) = app.store.withdraw_intent(&order.id, fence).await
+    {
+        return why;
+    }
+    Error::Delayed
+}
+
+async fn charge(app: &App, order: Order, fence: Option<FencingToken>) -> Result<Receipt, Error> {
     let asked = Instant::now();
     match app.provider.charge(&order.id, order.amount).await {
         Charged::Yes(charge) => {
@@ -194,6 +216,7 @@ async fn settled(app: &App, order: &Order, fence: Option<FencingToken>) -> Resul
     key = "order:<id>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     fencing_token = token,
     manager = app.locks.clone()
 )]
@@ -202,4 +225,35 @@ pub async fn settle(app: &App, id: &str) -> Result<bool, Error> {
     let order = app.store.enter_order(id, fence).await?;
     settled(app, &order, fence).await?;
     Ok(order.asked_ago.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library judges the lease before every poll of a body; this is about what comes after, in the same poll.
+    #[tokio::test]
+    async fn nothing_is_sent_under_a_lease_that_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = App::in_folder(&folder).await;
+        let order = app.store.add_order(1_200).await.unwrap();
+        let guard = app.locks.lock("over").fencing_token(true).acquire().await.unwrap();
+        let held = Held { lease: guard.lease().clone(), token: guard.lease().fencing_token().unwrap() };
+        guard.release().await.unwrap();
+
+        let payment = Payment { order, key: "key".to_owned(), request: String::new(), amount: None };
+        // Whoever sends is told that there is no provider.
+        let outcome = pay_once(&app, &payment, Some(held)).await;
+        assert!(matches!(outcome, Err(Error::Lock(_))), "{outcome:?}");
+    }
+
+    #[tokio::test]
+    async fn who_settles_makes_earlier_holders_late() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = App::in_folder(&folder).await;
+        let order = app.store.add_order(1_200).await.unwrap();
+        assert!(!settle(&app, &order).await.unwrap(), "there was nothing to settle");
+        let late = app.store.enter_order(&order, FencingToken::new(1)).await;
+        assert!(matches!(late, Err(Error::Late)), "{late:?}");
+    }
 }

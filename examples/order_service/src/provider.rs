@@ -1,4 +1,7 @@
 //! The payment provider: a process of its own, slow and not reliable, and without idempotency. Asked twice it charges twice.
+//!
+//! Its contract: `POST /charge` is answered by 200 with `{"charge": ".."}` where it was charged, and by an error status with
+//! `{"charged": false}` where it was not and will not be. Any other answer is not its own, and says nothing of the charge.
 
 mod client;
 
@@ -78,7 +81,9 @@ async fn charge(State(provider): State<Arc<Provider>>, Json(wanted): Json<Wanted
     let at_work = tokio::spawn(async move { provider.charge(wanted).await });
     match at_work.await {
         Ok(Some(charge)) => (StatusCode::OK, Json(json!({ "charge": charge }))),
-        _ => (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": "not charged" }))),
+        Ok(None) => (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "charged": false }))),
+        // It panicked, and nobody knows how far it came.
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, Json(json!({ "error": "a mistake of ours" }))),
     }
 }
 

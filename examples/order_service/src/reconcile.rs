@@ -9,9 +9,15 @@ use serde::Serialize;
 use crate::app::App;
 use crate::error::Error;
 use crate::pay;
-use crate::store::{Store, millis};
+use crate::store::{Order, Store, millis};
 
 const JOB: &str = "reconcile";
+
+/// Long enough for a day's payments. Where it hangs, another instance may try.
+const LONGEST: Duration = Duration::from_secs(60 * 60);
+
+/// Before one looks again at a job that somebody else is at, or that has failed.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// What the reconciliation has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,9 +35,13 @@ pub struct Report {
 }
 
 impl Report {
-    fn skipped(why: &LockError) -> Report {
+    /// Only where somebody else is at it: that the locks can't be asked, or this one was lost, leaves the job undone.
+    fn skipped_if_busy(why: LockError) -> Result<Report, Error> {
+        if !matches!(why, LockError::Busy { .. }) {
+            return Err(why.into());
+        }
         tracing::info!(%why, "the reconciliation is skipped");
-        Report::default()
+        Ok(Report::default())
     }
 }
 
@@ -39,12 +49,13 @@ impl Report {
 ///
 /// # Errors
 ///
-/// Those of the database and the provider. That the lock is not to be had is none: then it is skipped.
+/// Those of the lock, the database and the provider. That somebody else has the lock is none: then it is skipped.
 #[distributed_lock(
     key = "reconcile",
     global,
     ttl = app.config.ttl,
-    or_else = |why| Ok(Report::skipped(&why)),
+    max_hold = LONGEST.max(app.config.ttl),
+    or_else = Report::skipped_if_busy,
     manager = app.locks.clone()
 )]
 pub async fn reconcile(app: &App, every: Duration) -> Result<Report, Error> {
@@ -53,40 +64,48 @@ pub async fn reconcile(app: &App, every: Duration) -> Result<Report, Error> {
         return Ok(Report::default());
     }
     let mut report = Report { ran: true, ..Report::default() };
+    // Before the charges are listed: an order that is paid in between would have none on the list.
+    let orders = app.store.orders_to_reconcile().await?;
     let mut charges: BTreeMap<String, usize> = BTreeMap::new();
     for charge in app.provider.charges().await? {
         *charges.entry(charge.order).or_default() += 1;
     }
-    for order in app.store.orders_to_reconcile().await? {
+    for order in orders {
         let count = charges.get(&order.id).copied().unwrap_or_default();
-        if count > 1 {
-            tracing::error!(order = order.id, count, "charged more than once");
-            report.charged_twice.push(order.id.clone());
-        }
-        if order.charge.is_some() {
-            if count == 0 {
-                report.not_charged.push(order.id);
-            }
-            continue;
-        }
-        match pay::settle(app, &order.id).await {
-            Ok(_) => report.settled += 1,
-            Err(why) => {
-                tracing::info!(order = order.id, error = %why, "not settled yet");
-                report.unsettled += 1;
-            }
-        }
+        report.note(app, order, count).await;
     }
     app.store.done(JOB).await?;
     Ok(report)
 }
 
+impl Report {
+    async fn note(&mut self, app: &App, order: Order, charges: usize) {
+        if charges > 1 {
+            tracing::error!(order = order.id, charges, "charged more than once");
+            self.charged_twice.push(order.id.clone());
+        }
+        if order.charge.is_some() {
+            if charges == 0 {
+                tracing::error!(order = order.id, "paid, and not charged");
+                self.not_charged.push(order.id);
+            }
+            return;
+        }
+        match pay::settle(app, &order.id).await {
+            Ok(true) => self.settled += 1,
+            Ok(false) => tracing::debug!(order = order.id, "somebody else has settled it meanwhile"),
+            Err(why) => {
+                tracing::info!(order = order.id, error = %why, "not settled yet");
+                self.unsettled += 1;
+            }
+        }
+    }
+}
+
 /// Runs it again and again, on one of all instances. Never returns.
 pub async fn every(app: &App, period: Duration) {
     loop {
-        tokio::time::sleep(period).await;
-        // Half of it: clocks differ, and so do the times at which instances were started.
-        let outcome = reconcile(app, period / 2).await;
+        let outcome = when_due(app, period).await;
         let result = match &outcome {
             Ok(report) if report.ran => "ran",
             Ok(_) => "skipped",
@@ -97,7 +116,19 @@ pub async fn every(app: &App, period: Duration) {
             Ok(report) => tracing::info!(?report, "reconciled"),
             Err(why) => tracing::warn!(error = %why, "the reconciliation failed"),
         }
+        if result != "ran" {
+            tokio::time::sleep(PAUSE.min(period)).await;
+        }
     }
+}
+
+/// Counts from when it was last done, and not from when this process began: one that is restarted every day would never come to it.
+async fn when_due(app: &App, period: Duration) -> Result<Report, Error> {
+    let done_ago = app.in_time(async { Ok(app.store.done_ago(JOB).await?) });
+    if let Some(ago) = done_ago.await? {
+        tokio::time::sleep(period.saturating_sub(ago)).await;
+    }
+    reconcile(app, period).await
 }
 
 impl Store {

@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS orders (
 CREATE TABLE IF NOT EXISTS idempotency (
     key TEXT NOT NULL,
     request TEXT NOT NULL,
+    -- 0 where the request has come to no answer and may come again.
     claimed_at BIGINT NOT NULL,
     status BIGINT,
     answer TEXT

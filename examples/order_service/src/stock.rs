@@ -23,6 +23,7 @@ pub async fn reserve(app: &App, sku: &str, count: i64) -> Result<i64, Error> {
     key = "stock:<sku>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     fencing_token = token,
     manager = app.locks.clone()
 )]
@@ -35,9 +36,7 @@ async fn take(app: &App, sku: &str, count: i64, fence: Option<FencingToken>) -> 
     if left < 0 {
         return Err(Error::NotEnough("stock"));
     }
-    let update = format!("UPDATE stock SET count = $3 WHERE sku = $1 AND {NOT_LATE}");
-    let update = sqlx::query(&update).bind(sku).bind(number(fence)).bind(left);
-    taken(update.execute(&app.store.pool).await?.rows_affected())?;
+    app.store.write_stock(sku, left, fence).await?;
     Ok(left)
 }
 
@@ -63,6 +62,7 @@ pub async fn set(app: &App, sku: &str, count: i64) -> Result<(), Error> {
     key = "stock:<sku>",
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     fencing_token = token,
     manager = app.locks.clone()
 )]
@@ -95,12 +95,27 @@ impl Store {
     }
 
     /// The same for the holder of its lock: see [`Store::enter_order`].
-    async fn enter_stock(&self, sku: &str, fence: Option<FencingToken>) -> Result<i64, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Late`] where a later holder has been here, [`Error::NotFound`] where there is no such thing.
+    pub async fn enter_stock(&self, sku: &str, fence: Option<FencingToken>) -> Result<i64, Error> {
         let update = format!("UPDATE stock SET {RAISE_FENCE} WHERE sku = $1 AND {NOT_LATE} RETURNING count");
         let rows = sqlx::query(&update).bind(sku).bind(number(fence)).fetch_all(&self.pool).await?;
         match rows.first() {
             Some(row) => Ok(row.try_get(0)?),
             None => self.stock(sku).await.and(Err(Error::Late)),
         }
+    }
+
+    /// Writes what is left after a reservation.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Late`] where a later holder has been here.
+    pub async fn write_stock(&self, sku: &str, count: i64, fence: Option<FencingToken>) -> Result<(), Error> {
+        let update = format!("UPDATE stock SET count = $3 WHERE sku = $1 AND {NOT_LATE}");
+        let update = sqlx::query(&update).bind(sku).bind(number(fence)).bind(count);
+        taken(update.execute(&self.pool).await?.rows_affected())
     }
 }

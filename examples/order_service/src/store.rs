@@ -19,9 +19,6 @@ pub(crate) const NOT_LATE: &str = "($2 = 0 OR fence <= $2)";
 /// What follows `SET` where a holder makes itself known: from then on, holders before it are late.
 pub(crate) const RAISE_FENCE: &str = "fence = CASE WHEN $2 = 0 THEN fence ELSE $2 END";
 
-/// Long enough for a hundred requests that write into one file.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// The tables, and how to reach them.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -33,6 +30,17 @@ pub struct Store {
 enum Kind {
     Sqlite,
     Postgres,
+}
+
+impl Kind {
+    /// How long a statement may wait for its turn: on `SQLite` long enough for a hundred requests that write into one file. Elsewhere
+    /// nobody has to wait long, and who does had better be told that the database is away.
+    fn patience(self) -> Duration {
+        Duration::from_secs(match self {
+            Kind::Sqlite => 30,
+            Kind::Postgres => 5,
+        })
+    }
 }
 
 impl Store {
@@ -49,11 +57,11 @@ impl Store {
             Kind::Sqlite if !url.contains('?') => format!("{url}?mode=rwc"),
             _ => url.to_owned(),
         };
-        let options = AnyPoolOptions::new().max_connections(8).acquire_timeout(PATIENCE);
+        let options = AnyPoolOptions::new().max_connections(8).acquire_timeout(kind.patience());
         let options = options.after_connect(move |connection, _| {
             Box::pin(async move {
                 if kind == Kind::Sqlite {
-                    let patience = format!("PRAGMA busy_timeout = {}", PATIENCE.as_millis());
+                    let patience = format!("PRAGMA busy_timeout = {}", kind.patience().as_millis());
                     connection.execute(sqlx::raw_sql(&patience)).await?;
                 }
                 Ok(())
@@ -107,6 +115,11 @@ impl Store {
         }
     }
 
+    /// How long a statement may wait for its turn.
+    pub(crate) fn patience(&self) -> Duration {
+        self.kind.patience()
+    }
+
     /// Asks for a sign of life.
     ///
     /// # Errors
@@ -131,4 +144,42 @@ pub(crate) fn millis(count: i64) -> Duration {
 /// Whether the store has taken an `UPDATE` of a row that is known to be there.
 pub(crate) fn taken(rows: u64) -> Result<(), Error> {
     if rows == 0 { Err(Error::Late) } else { Ok(()) }
+}
+
+/// Whether the database is away or too busy, so that the same statement may do better in a while.
+pub(crate) fn is_away(why: &sqlx::Error) -> bool {
+    use sqlx::Error::{Database, Io, PoolClosed, PoolTimedOut, Tls, WorkerCrashed};
+    match why {
+        Io(_) | Tls(_) | PoolClosed | PoolTimedOut | WorkerCrashed => true,
+        Database(why) => why.code().is_some_and(|code| says_away(&code)),
+        _ => false,
+    }
+}
+
+/// Postgres has codes of five characters, by class: 08 for connections that failed, 40 for what was rolled back for the sake of
+/// others, 53 for too little of something, 57 for an operator who ends it. `SQLite` has numbers: in the lowest byte, 5 is busy and 6
+/// is locked.
+fn says_away(code: &str) -> bool {
+    match code.len() {
+        5 => ["08", "40", "53", "57"].iter().any(|class| code.starts_with(class)),
+        _ => code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 5 | 6)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_do_better_in_a_while_is_told_from_what_may_not() {
+        let shutdown_crash_start_connection_too_many_and_deadlock =
+            ["57P01", "57P02", "57P03", "08006", "53300", "40P01"];
+        let busy_busy_snapshot_and_locked = ["5", "517", "6"];
+        for code in shutdown_crash_start_connection_too_many_and_deadlock.iter().chain(&busy_busy_snapshot_and_locked) {
+            assert!(says_away(code), "{code}");
+        }
+        for code in ["23505", "22021", "42P01", "1", "19", "2067"] {
+            assert!(!says_away(code), "{code}");
+        }
+    }
 }

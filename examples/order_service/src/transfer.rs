@@ -5,7 +5,7 @@
 
 use distlock::{FencingToken, Lease, distributed_lock};
 use serde_json::json;
-use sqlx::Row;
+use sqlx::{AnyConnection, Row};
 
 use crate::app::App;
 use crate::error::Error;
@@ -55,6 +55,7 @@ pub async fn transfer(app: &App, transfer: &Transfer) -> Result<Answer, Error> {
     keys = ["account:<transfer.from>", "account:<transfer.to>"],
     ttl = app.config.ttl,
     wait = app.config.wait,
+    max_hold = app.max_hold(),
     lease = lease,
     fencing_token = token,
     manager = app.locks.clone()
@@ -82,9 +83,7 @@ async fn book(app: &App, transfer: &Transfer, held: Option<(Lease, FencingToken)
     let answer = transfer.answer();
     let mut transaction = app.store.pool.begin().await?;
     for (account, balance) in [(from, left), (to, sum)] {
-        let update = format!("UPDATE accounts SET balance = $3 WHERE id = $1 AND {NOT_LATE}");
-        let update = sqlx::query(&update).bind(account).bind(number(fence)).bind(balance);
-        taken(update.execute(&mut *transaction).await?.rows_affected())?;
+        write_balance(&mut transaction, account, balance, fence).await?;
     }
     if let Some((key, request)) = &identity
         && !idempotency::answer_with(&mut transaction, app.store.now(), (key, request), &answer).await?
@@ -96,6 +95,22 @@ async fn book(app: &App, transfer: &Transfer, held: Option<(Lease, FencingToken)
     }
     transaction.commit().await?;
     Ok(answer)
+}
+
+/// Writes a balance that was read by who holds the lock.
+///
+/// # Errors
+///
+/// [`Error::Late`] where a later holder has been here.
+pub async fn write_balance(
+    connection: &mut AnyConnection,
+    account: &str,
+    balance: i64,
+    fence: Option<FencingToken>,
+) -> Result<(), Error> {
+    let update = format!("UPDATE accounts SET balance = $3 WHERE id = $1 AND {NOT_LATE}");
+    let update = sqlx::query(&update).bind(account).bind(number(fence)).bind(balance);
+    taken(update.execute(connection).await?.rows_affected())
 }
 
 impl Store {
@@ -122,12 +137,37 @@ impl Store {
     }
 
     /// An account's balance, for the holder of its lock: see [`Store::enter_order`].
-    async fn enter_account(&self, id: &str, fence: Option<FencingToken>) -> Result<i64, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Late`] where a later holder has been here, [`Error::NotFound`] where there is none.
+    pub async fn enter_account(&self, id: &str, fence: Option<FencingToken>) -> Result<i64, Error> {
         let update = format!("UPDATE accounts SET {RAISE_FENCE} WHERE id = $1 AND {NOT_LATE} RETURNING balance");
         let rows = sqlx::query(&update).bind(id).bind(number(fence)).fetch_all(&self.pool).await?;
         match rows.first() {
             Some(row) => Ok(row.try_get(0)?),
             None => self.balance(id).await.and(Err(Error::Late)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The library judges the lease before every poll of a body; this is about what comes after, in the same poll.
+    #[tokio::test]
+    async fn money_is_not_moved_under_a_lease_that_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let app = App::in_folder(&folder).await;
+        let (from, to) = (app.store.add_account(10).await.unwrap(), app.store.add_account(0).await.unwrap());
+        let guard = app.locks.lock("over").fencing_token(true).acquire().await.unwrap();
+        let (lease, token) = (guard.lease().clone(), guard.lease().fencing_token().unwrap());
+        guard.release().await.unwrap();
+
+        let transfer = Transfer { from, to, amount: 1, key: None };
+        let outcome = book(&app, &transfer, Some((lease, token))).await;
+        assert!(matches!(outcome, Err(Error::Lock(_))), "{outcome:?}");
+        assert_eq!(app.store.balance(&transfer.to).await.unwrap(), 0);
     }
 }

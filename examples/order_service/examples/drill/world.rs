@@ -108,7 +108,8 @@ impl Instance {
             ("--ttl", format!("{}ms", TTL.as_millis())),
             ("--wait", "1500ms".to_owned()),
             ("--provider-timeout", "2500ms".to_owned()),
-            // More than the longest pause, which may come between the record and the request, and the longest charge.
+            // More than the longest pause, which may come between the record and the request, and the longest charge. The
+            // default would assume a slower network than there is here, and warns that this is less.
             ("--settle-after", "6s".to_owned()),
             ("--owner", format!("instance-{number}")),
         ];

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use reqwest::Response;
+use reqwest::redirect::Policy;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -35,6 +37,11 @@ struct Answer {
     charge: String,
 }
 
+#[derive(Deserialize)]
+struct Refusal {
+    charged: bool,
+}
+
 impl Client {
     /// Makes a client, whose requests end after `timeout`.
     ///
@@ -42,8 +49,10 @@ impl Client {
     ///
     /// Where the system has no means for a client.
     pub fn new(url: &str, timeout: Duration) -> reqwest::Result<Client> {
-        // Nothing is sent again behind our back.
-        let http = reqwest::Client::builder().timeout(timeout).retry(reqwest::retry::never()).build()?;
+        // Nothing is sent again behind our back, and nothing to where we didn't send it. Over HTTP/1, which is all that this
+        // build speaks, reqwest sends nothing again anyway; a feature that somebody switches on must not change that.
+        let http = reqwest::Client::builder().retry(reqwest::retry::never()).redirect(Policy::none()).no_proxy();
+        let http = http.timeout(timeout).build()?;
         Ok(Client { http, url: url.trim_end_matches('/').to_owned() })
     }
 
@@ -55,12 +64,11 @@ impl Client {
     pub async fn charge(&self, order: &str, amount: i64) -> Charged {
         let request = self.http.post(format!("{}/charge", self.url)).json(&json!({ "order": order, "amount": amount }));
         match request.send().await {
-            // Its contract: an error status says that no charge was made.
-            Ok(response) if !response.status().is_success() => Charged::No(response.status().to_string()),
-            Ok(response) => match response.json::<Answer>().await {
+            Ok(response) if response.status().is_success() => match response.json::<Answer>().await {
                 Ok(answer) => Charged::Yes(answer.charge),
                 Err(why) => Charged::Unknown(why.to_string()),
             },
+            Ok(response) => refused(response).await,
             Err(why) if why.is_connect() => Charged::No(why.to_string()),
             Err(why) => Charged::Unknown(why.to_string()),
         }
@@ -84,5 +92,17 @@ impl Client {
     pub async fn charges(&self) -> Result<Vec<Charge>, Unreachable> {
         let request = self.http.get(format!("{}/charges", self.url));
         Ok(request.send().await?.error_for_status()?.json().await?)
+    }
+}
+
+/// Only the provider knows that it has made no charge. Who stands before it, and answers 502 or 504 when that takes too long, does
+/// not: so an error status alone says nothing.
+async fn refused(response: Response) -> Charged {
+    let status = response.status();
+    match response.json::<Refusal>().await {
+        Ok(Refusal { charged: false }) if status.is_client_error() || status.is_server_error() => {
+            Charged::No(status.to_string())
+        }
+        _ => Charged::Unknown(format!("{status}, and not a word of whether it has charged")),
     }
 }

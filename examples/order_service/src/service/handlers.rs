@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::read::{Body, Id, Name, Text, idempotency_key};
 use crate::app::App;
 use crate::error::Error;
 use crate::idempotency::Answer;
@@ -42,14 +43,14 @@ pub(super) struct NewAccount {
 
 #[derive(Deserialize)]
 pub(super) struct NewTransfer {
-    from: String,
-    to: String,
+    from: Name,
+    to: Name,
     amount: i64,
 }
 
 #[derive(Deserialize)]
 pub(super) struct NewStock {
-    sku: String,
+    sku: Name,
     count: i64,
 }
 
@@ -64,14 +65,14 @@ struct Agreed {
     amount: i64,
 }
 
-pub(super) async fn add_order(State(app): Shared, Json(order): Json<NewOrder>) -> Made {
+pub(super) async fn add_order(State(app): Shared, Body(order): Body<NewOrder>) -> Made {
     if order.amount <= 0 {
         return Err(Error::Invalid("an order has a positive amount"));
     }
     Ok((StatusCode::CREATED, Json(json!({ "id": app.store.add_order(order.amount).await? }))))
 }
 
-pub(super) async fn order(State(app): Shared, Path(id): Path<String>) -> Result<Json<OrderView>, Error> {
+pub(super) async fn order(State(app): Shared, Id(id): Id) -> Result<Json<OrderView>, Error> {
     let order = app.store.order(&id).await?;
     let status = if order.charge.is_some() { "paid" } else { "open" };
     Ok(Json(OrderView { id, amount: order.amount, status, charge: order.charge, fence: order.fence }))
@@ -79,9 +80,9 @@ pub(super) async fn order(State(app): Shared, Path(id): Path<String>) -> Result<
 
 pub(super) async fn pay(
     State(app): Shared,
-    Path(order): Path<String>,
+    Id(order): Id,
     headers: HeaderMap,
-    body: String,
+    Text(body): Text,
 ) -> Result<Answer, Error> {
     let key = idempotency_key(&headers)?.ok_or(Error::KeyMissing)?;
     let amount = match body.trim() {
@@ -93,21 +94,27 @@ pub(super) async fn pay(
     };
     let request = format!("POST /orders/{order}/pay {body}");
     let payment = Payment { order, key, request, amount };
-    // A customer who hangs up drops this handler. The payment goes on, or it would have to be settled later.
-    let at_work = tokio::spawn(async move { pay::pay(&app, &payment).await });
-    let outcome = at_work.await.unwrap_or(Err(Error::Stopped));
-    observe::note_payment(&outcome);
-    outcome
+    // A customer who hangs up drops this handler. The payment goes on and is counted, or it would have to be settled later.
+    let at_work = tokio::spawn(async move {
+        let outcome = app.in_time(pay::pay(&app, &payment)).await;
+        observe::note_payment(&outcome);
+        outcome
+    });
+    at_work.await.unwrap_or_else(|_| {
+        let outcome = Err(Error::Stopped);
+        observe::note_payment(&outcome);
+        outcome
+    })
 }
 
-pub(super) async fn add_account(State(app): Shared, Json(account): Json<NewAccount>) -> Made {
+pub(super) async fn add_account(State(app): Shared, Body(account): Body<NewAccount>) -> Made {
     if account.balance < 0 {
         return Err(Error::Invalid("an account begins with no debt"));
     }
     Ok((StatusCode::CREATED, Json(json!({ "id": app.store.add_account(account.balance).await? }))))
 }
 
-pub(super) async fn account(State(app): Shared, Path(id): Path<String>) -> Told {
+pub(super) async fn account(State(app): Shared, Id(id): Id) -> Told {
     let balance = app.store.balance(&id).await?;
     Ok(Json(json!({ "id": id, "balance": balance })))
 }
@@ -115,23 +122,24 @@ pub(super) async fn account(State(app): Shared, Path(id): Path<String>) -> Told 
 pub(super) async fn transfer(
     State(app): Shared,
     headers: HeaderMap,
-    Json(new): Json<NewTransfer>,
+    Body(new): Body<NewTransfer>,
 ) -> Result<Answer, Error> {
     let key = idempotency_key(&headers)?;
-    transfer::transfer(&app, &Transfer { from: new.from, to: new.to, amount: new.amount, key }).await
+    transfer::transfer(&app, &Transfer { from: new.from.0, to: new.to.0, amount: new.amount, key }).await
 }
 
-pub(super) async fn set_stock(State(app): Shared, Json(stock): Json<NewStock>) -> Made {
-    stock::set(&app, &stock.sku, stock.count).await?;
-    Ok((StatusCode::CREATED, Json(json!({ "sku": stock.sku, "count": stock.count }))))
+pub(super) async fn set_stock(State(app): Shared, Body(stock): Body<NewStock>) -> Made {
+    let NewStock { sku: Name(sku), count } = stock;
+    stock::set(&app, &sku, count).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "sku": sku, "count": count }))))
 }
 
-pub(super) async fn stock(State(app): Shared, Path(sku): Path<String>) -> Told {
+pub(super) async fn stock(State(app): Shared, Id(sku): Id) -> Told {
     let count = app.store.stock(&sku).await?;
     Ok(Json(json!({ "sku": sku, "count": count })))
 }
 
-pub(super) async fn reserve(State(app): Shared, Path(sku): Path<String>, Json(reservation): Json<Reservation>) -> Told {
+pub(super) async fn reserve(State(app): Shared, Id(sku): Id, Body(reservation): Body<Reservation>) -> Told {
     let left = stock::reserve(&app, &sku, reservation.count).await?;
     Ok(Json(json!({ "sku": sku, "left": left })))
 }
@@ -145,13 +153,4 @@ pub(super) async fn reconcile(State(app): Shared) -> Result<Json<Report>, Error>
 pub(super) async fn health(State(app): Shared) -> Told {
     app.store.ping().await?;
     Ok(Json(json!({ "status": "ok" })))
-}
-
-/// One that can't be read is not as good as none: its sender relies on it.
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Error> {
-    let Some(key) = headers.get("idempotency-key") else {
-        return Ok(None);
-    };
-    let key = key.to_str().ok().filter(|key| (1..=255).contains(&key.len()));
-    key.map(|key| Some(key.to_owned())).ok_or(Error::Invalid("an idempotency key is 1 to 255 visible ASCII characters"))
 }

@@ -82,12 +82,15 @@ async fn a_provider_that_makes_no_charge_is_502_and_the_same_payment_may_come_ag
     let world = World::new(Kind::Local, PROVIDER).await;
     let failing = world.another_provider("--delay 10ms --failure-rate 1").await;
     let (order, refused) = {
-        let customer = world.serve_with(&failing, "").await;
+        let customer = world.serve_with(&failing.url, "").await;
         let order = customer.order(1_200).await;
         let refused = customer.pay(&order, "key").await;
         (order, refused)
     };
     assert_eq!((refused.status, refused.body["kind"].as_str()), (502, Some("not_charged")), "{refused:?}");
     let customer = world.serve("").await;
+    let other = customer.order(1_200).await;
+    let another = customer.pay(&other, "key").await;
+    assert_eq!((another.status, another.body["kind"].as_str()), (422, Some("key_reused")), "{another:?}");
     assert_eq!(customer.pay(&order, "key").await.status, 200);
 }

@@ -1,5 +1,7 @@
 //! An instance is killed while the provider is being asked.
 
+use tokio::io::AsyncWriteExt as _;
+
 use crate::harness::{Customer, Kind, Process, World, eventually, is_asked_for};
 
 /// Longer than the ttl, so that somebody else has the lock while the dead one's charge is still to come.
@@ -39,6 +41,20 @@ async fn an_instance_that_is_told_to_end_finishes_its_payment() {
     assert_eq!(other.pay(&order, "tap").await.body, reply.body);
 }
 
+/// A client that never ends its request holds it up no longer than a provider that never ends its answer.
+#[tokio::test]
+async fn an_instance_that_is_told_to_end_waits_for_no_half_request() {
+    let world = World::new(Kind::Local, PROVIDER).await;
+    let customer = world.serve("--provider-timeout 100ms").await;
+    let address = customer.service.url.trim_start_matches("http://");
+    let mut half = tokio::net::TcpStream::connect(address).await.unwrap();
+    half.write_all(b"POST /orders HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n").await.unwrap();
+    // The service has accepted it, since it has answered one that came later.
+    customer.order(1_200).await;
+    assert!(customer.service.terminate().await, "it did not end well: {}", customer.service.log());
+    assert!(customer.service.log().contains("somebody is still connected"), "{}", customer.service.log());
+}
+
 /// Nobody taps again: the nightly job settles it.
 #[tokio::test]
 async fn a_payment_whose_instance_was_killed_is_settled_by_the_reconciliation() {
@@ -60,7 +76,7 @@ async fn a_payment_whose_instance_was_killed_is_settled_by_the_reconciliation() 
 async fn a_payment_that_never_reached_the_provider_is_charged_by_the_next() {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let elsewhere = world.another_provider(PROVIDER).await;
-    let (one, other) = tokio::join!(world.serve_with(&elsewhere, MORTAL), world.serve(SURVIVOR));
+    let (one, other) = tokio::join!(world.serve_with(&elsewhere.url, MORTAL), world.serve(SURVIVOR));
     let order = killed_in_mid_payment(&elsewhere, &one).await;
     is_settled_with_one_charge(&world, &other, &order).await;
 }

@@ -1,8 +1,11 @@
 //! Each of the three lines holds alone, and without all of them the incident happens.
 
 use distlock::FencingToken;
+use order_service::config::SENDING_MARGIN;
 use order_service::error::Error;
 use order_service::store::Store;
+use order_service::transfer::write_balance;
+use sqlx::Connection as _;
 
 use crate::equal_payments::join_all;
 use crate::harness::{Customer, Gate, Kind, Reply, World};
@@ -70,6 +73,37 @@ async fn two_who_both_believe_they_have_the_lock(flags: &str) -> (Reply, Reply, 
 }
 
 #[tokio::test]
+async fn an_intent_that_took_too_long_to_record_is_withdrawn_and_nothing_is_sent() {
+    let world = World::new(Kind::Servers, PROVIDER).await;
+    let customer = world.serve("--settle-after 24h").await;
+    let order = customer.order(1_200).await;
+    let gate = Gate::close(&world.database()).await;
+    let open = async {
+        gate.is_waited_at_by(1).await;
+        // It is the time itself that matters here.
+        tokio::time::sleep(SENDING_MARGIN).await;
+        gate.open().await;
+    };
+    let (reply, ()) = tokio::join!(customer.pay(&order, "tap"), open);
+    assert_eq!((reply.status, reply.body["kind"].as_str()), (503, Some("delayed")), "{reply:?}");
+    world.is_idle().await;
+    assert_eq!(world.charges(&order).await, 0, "the provider was asked all the same");
+    // With an intent that stays it would be a day.
+    assert_eq!(customer.pay_at_last(&order, "tap").await.status, 200);
+}
+
+#[tokio::test]
+async fn that_payments_are_settled_too_early_is_said_at_the_start() {
+    let world = World::new(Kind::Local, PROVIDER).await;
+    let settles_after = async |flags: &str| world.serve(flags).await.service.log();
+    let warning = "payments are settled too early";
+    let early = settles_after("--provider-timeout 1s --settle-after 6999ms").await;
+    assert!(early.contains(warning), "{early}");
+    let in_time = settles_after("--provider-timeout 1s --settle-after 7s").await;
+    assert!(!in_time.contains(warning), "{in_time}");
+}
+
+#[tokio::test]
 async fn that_locks_in_memory_are_no_defence_is_said_at_the_start() {
     let world = World::new(Kind::Local, PROVIDER).await;
     let log = world.serve("").await.service.log();
@@ -106,6 +140,43 @@ async fn the_store_refuses_every_step_of_a_holder_that_is_late(kind: Kind) {
     let order = store.order(&id).await.unwrap();
     assert!(order.charge.is_none() && order.asked_ago.is_some(), "a late holder has written: {order:?}");
     store.record_charge(&id, later, "charge").await.unwrap();
+}
+
+#[tokio::test]
+async fn stock_and_accounts_refuse_who_is_late_on_sqlite() {
+    stock_and_accounts_refuse_who_is_late(Kind::Local).await;
+}
+
+#[tokio::test]
+async fn stock_and_accounts_refuse_who_is_late_on_postgres() {
+    stock_and_accounts_refuse_who_is_late(Kind::Servers).await;
+}
+
+async fn stock_and_accounts_refuse_who_is_late(kind: Kind) {
+    let world = World::new(kind, PROVIDER).await;
+    let store = Store::open(&world.database()).await.unwrap();
+    let (late, later) = (FencingToken::new(7), FencingToken::new(8));
+    store.set_stock("socks", 10, late).await.unwrap();
+    let account = store.add_account(10).await.unwrap();
+    // Both have read; the later one has then raised the fence.
+    assert_eq!(store.enter_stock("socks", late).await.unwrap(), 10);
+    assert_eq!(store.enter_stock("socks", later).await.unwrap(), 10);
+    assert_eq!(store.enter_account(&account, late).await.unwrap(), 10);
+    assert_eq!(store.enter_account(&account, later).await.unwrap(), 10);
+
+    let mut connection = sqlx::AnyConnection::connect(&world.database()).await.unwrap();
+    let refused = [
+        store.enter_stock("socks", late).await.map(drop),
+        store.set_stock("socks", 9, late).await,
+        store.write_stock("socks", 9, late).await,
+        store.enter_account(&account, late).await.map(drop),
+        write_balance(&mut connection, &account, 9, late).await,
+    ];
+    assert!(refused.iter().all(|step| matches!(step, Err(Error::Late))), "{refused:?}");
+    assert_eq!((store.stock("socks").await.unwrap(), store.balance(&account).await.unwrap()), (10, 10));
+    store.write_stock("socks", 8, later).await.unwrap();
+    write_balance(&mut connection, &account, 8, later).await.unwrap();
+    assert_eq!((store.stock("socks").await.unwrap(), store.balance(&account).await.unwrap()), (8, 8));
 }
 
 /// This also shows that the tests above can fail.

@@ -1,7 +1,7 @@
 //! The provider takes longer than the ttl, or never answers.
 
 use crate::equal_payments::join_all;
-use crate::harness::{Kind, World, eventually};
+use crate::harness::{Gateway, Kind, Own, World, eventually};
 
 #[tokio::test]
 async fn a_provider_slower_than_the_ttl_charges_once_on_sqlite_and_memory() {
@@ -56,6 +56,8 @@ async fn a_customer_who_hangs_up_has_paid_nevertheless() {
     }
     let path = format!("/orders/{order}");
     eventually("it is paid", async || (customer.get(&path).await.body["status"] == "paid").then_some(())).await;
+    let counted = r#"payments_total{result="paid"} 1"#;
+    eventually("it is counted", async || customer.text("/metrics").await.contains(counted).then_some(())).await;
 }
 
 /// While it is uncertain whether the order is being charged, nobody charges it, under whatever key.
@@ -71,4 +73,30 @@ async fn an_order_whose_charge_is_uncertain_is_not_charged_for_anybody() {
     let again = other.retry_after.expect("it is told when");
     assert!((200..=300).contains(&again), "not the time until it can be settled: {other:?}");
     assert_eq!(world.charges(&order).await, 1);
+}
+
+/// Whoever stands before the provider does not know what it does.
+#[tokio::test]
+async fn what_the_provider_does_not_say_itself_is_no_answer() {
+    let world = World::new(Kind::Local, "--delay 10ms --failure-rate 0").await;
+    let all = [
+        Own { status: 504, body: "<h1>gateway time-out</h1>" },
+        Own { status: 502, body: r#"{"error": "bad gateway"}"# },
+        Own { status: 429, body: "" },
+        Own { status: 500, body: r#"{"charged": true}"# },
+        Own { status: 307, body: r#"{"charged": false}"# },
+        Own { status: 200, body: r#"{"charged": false}"# },
+    ];
+    join_all(all.map(|own| charges_once_behind(&world, own))).await;
+}
+
+async fn charges_once_behind(world: &World, own: Own) {
+    let gateway = Gateway::before(&world.provider.url, own).await;
+    let customer = world.serve_with(&gateway.url, "--settle-after 3s").await;
+    let order = customer.order(1_200).await;
+    let first = customer.pay_until(&order, &order, "no_answer").await;
+    assert_eq!(first.status, 504, "{own:?}: {first:?}");
+    let last = customer.pay_at_last(&order, &order).await;
+    assert_eq!((last.status, world.charges(&order).await), (200, 1), "{own:?}: {last:?}");
+    assert_eq!(gateway.posts(), 1, "{own:?}: the provider was asked for a charge again");
 }

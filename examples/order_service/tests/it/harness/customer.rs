@@ -92,6 +92,17 @@ impl Customer {
         reply(request.header("Idempotency-Key", key).send().await.unwrap()).await.unwrap()
     }
 
+    /// Posts what may be no JSON, with an idempotency key.
+    pub(crate) async fn send(&self, path: &str, content_type: Option<&str>, body: &[u8]) -> Reply {
+        let request =
+            self.http.post(format!("{}{path}", self.service.url)).header("Idempotency-Key", "key").body(body.to_vec());
+        let request = match content_type {
+            Some(content_type) => request.header("Content-Type", content_type),
+            None => request,
+        };
+        reply(request.send().await.unwrap()).await.unwrap()
+    }
+
     pub(crate) async fn text(&self, path: &str) -> String {
         self.http.get(format!("{}{path}", self.service.url)).send().await.unwrap().text().await.unwrap()
     }

@@ -12,7 +12,7 @@ const TRIGGER: &str = "
     SELECT pg_advisory_lock(1);";
 
 const WAITING: &str = "
-    SELECT COUNT(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+    FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
     WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()";
 
 /// Closed until it is opened. Needs Postgres.
@@ -29,10 +29,16 @@ impl Gate {
 
     pub(crate) async fn is_waited_at_by(&self, count: i64) {
         eventually("payments stand at the gate", async || {
-            let waiting: i64 = sqlx::query_scalar(WAITING).fetch_one(&self.0).await.unwrap();
+            let waiting: i64 =
+                sqlx::query_scalar(&format!("SELECT COUNT(*) {WAITING}")).fetch_one(&self.0).await.unwrap();
             (waiting == count).then_some(())
         })
         .await;
+    }
+
+    /// Ends the connections of those who wait, as a server does that is going down.
+    pub(crate) async fn cut_off(&self) {
+        sqlx::raw_sql(&format!("SELECT pg_terminate_backend(pid) {WAITING}")).execute(&self.0).await.unwrap();
     }
 
     pub(crate) async fn open(&self) {

@@ -6,9 +6,11 @@ mod postgres;
 mod world;
 mod customer;
 mod gate;
+mod gateway;
 
 pub(crate) use customer::{Customer, Reply};
 pub(crate) use gate::Gate;
+pub(crate) use gateway::{Gateway, Own, SlowList};
 pub(crate) use process::Process;
 pub(crate) use world::{Kind, World, is_asked_for};
 

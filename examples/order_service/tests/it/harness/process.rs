@@ -69,6 +69,16 @@ impl Process {
         panic!("the service ends at its start, five times");
     }
 
+    /// Starts one that ends before it listens, and returns what it said.
+    pub(crate) async fn refuses(folder: &Path, arguments: Vec<String>) -> String {
+        let log = folder.join(format!("{}.log", uuid::Uuid::new_v4()));
+        let to = log.clone();
+        let (mut child, line) = tokio::task::spawn_blocking(move || launch(&to, &arguments)).await.unwrap();
+        end(&mut child);
+        assert_eq!(line, "", "it listens");
+        std::fs::read_to_string(log).unwrap()
+    }
+
     /// SIGKILL: it has no time for anything.
     pub(crate) fn kill(&self) {
         end(&mut self.child.lock().unwrap());

@@ -38,11 +38,20 @@ impl World {
 
     /// Starts an instance of the service with further flags.
     pub(crate) async fn serve(&self, flags: &str) -> Customer {
-        self.serve_with(&self.provider, flags).await
+        self.serve_with(&self.provider.url, flags).await
     }
 
-    /// The same, where the payment provider is another one.
-    pub(crate) async fn serve_with(&self, provider: &Process, flags: &str) -> Customer {
+    /// The same, where the payment provider is at another address.
+    pub(crate) async fn serve_with(&self, provider: &str, flags: &str) -> Customer {
+        Customer::of(Process::start(self.folder.path(), self.arguments(provider, flags)).await)
+    }
+
+    /// Starts an instance that ends at once, and returns what it says.
+    pub(crate) async fn refuses(&self, flags: &str) -> String {
+        Process::refuses(self.folder.path(), self.arguments(&self.provider.url, flags)).await
+    }
+
+    fn arguments(&self, provider: &str, flags: &str) -> Vec<String> {
         let mut arguments = words("serve", flags);
         // Where a test says nothing else, leases and lines are as long as the slowest machine needs.
         for (flag, length) in [("--ttl", "30s"), ("--wait", "60s")] {
@@ -50,11 +59,11 @@ impl World {
                 arguments.extend([flag.to_owned(), length.to_owned()]);
             }
         }
-        arguments.extend(["--database".to_owned(), self.database(), "--provider".to_owned(), provider.url.clone()]);
+        arguments.extend(["--database".to_owned(), self.database(), "--provider".to_owned(), provider.to_owned()]);
         if let Some(redis) = &self.redis {
             arguments.extend(["--redis".to_owned(), redis.url()]);
         }
-        Customer::of(Process::start(self.folder.path(), arguments).await)
+        arguments
     }
 
     /// Starts another payment provider, that knows nothing of the first.
