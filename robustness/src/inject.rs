@@ -167,6 +167,10 @@ async fn restart(world: &World, server: &Server, fault: &Fault, with_data: bool)
         sleep(fault.lasts).await;
         server.restart().await;
     }
+    if world.topology == Topology::Sentinel {
+        // As its configuration would say, which sentinels rewrite: it was the primary when it was killed.
+        let _ = server.query::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
+    }
 }
 
 async fn without_loss(server: &Server, kind: FaultKind, lasts: Duration) {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use harness::cluster::Cluster;
-use harness::eventually::{eventually, within};
+use harness::eventually::within;
 use harness::faketime::FakeClock;
 use harness::proxy::Proxy;
 use harness::sentinel::{Guarded, SERVICE};
@@ -13,6 +13,10 @@ use redis::cmd;
 
 use crate::journal::Journal;
 use crate::settings::Topology;
+
+/// After a fault, servers that agree again on who does what: sentinels look at a server that is not what they take it for for up to
+/// half a minute.
+const SETTLED: Duration = Duration::from_secs(90);
 
 /// How many independent servers there are under Redlock.
 const SERVERS: usize = 5;
@@ -140,7 +144,7 @@ impl World {
                     let info = primary.info("replication").await.unwrap_or_default();
                     info.matches("state=online").count() == guarded.servers.len() - 1
                 };
-                eventually("one primary that all sentinels name", settled).await;
+                within(SETTLED, "one primary that all sentinels name", settled).await;
             }
             Servers::Cluster(cluster) => {
                 let settled = || async {
@@ -153,7 +157,7 @@ impl World {
                     }
                     self.primaries().await.len() == 3
                 };
-                eventually("a cluster that is whole", settled).await;
+                within(SETTLED, "a cluster that is whole", settled).await;
             }
         }
     }
@@ -180,6 +184,6 @@ impl World {
 
     /// Has the servers answer again before anything else is asked of them.
     pub(crate) async fn answers(&self, server: &Server) {
-        within(Duration::from_secs(60), "a server to answer", || async { server.info("server").await.is_some() }).await;
+        within(SETTLED, "a server to answer", || async { server.info("server").await.is_some() }).await;
     }
 }
