@@ -10,7 +10,7 @@ use crate::check::{Checked, Violation};
 use crate::history::{Event, What};
 
 /// So much before and after is shown.
-const AROUND: u64 = 1_500_000_000;
+const AROUND: u64 = 800_000_000;
 
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
@@ -31,7 +31,6 @@ impl<'a> Scene<'a> {
             What::Fault(_) | What::Losing(_) | What::Kept => true,
             What::Late { key, .. } => *key == violation.key,
             What::Grant { holder, .. } => holds.iter().any(|hold| hold.token == *holder),
-            What::Done(_) => holds.iter().any(|hold| worker(hold) == event.who),
             _ => false,
         };
         let shown = checked.events.iter().filter(|event| (from..=to).contains(&event.at)).filter(is_part);
@@ -45,10 +44,6 @@ impl<'a> Scene<'a> {
     }
 }
 
-fn worker(hold: &Hold) -> &str {
-    hold.token.split('/').next().unwrap_or_default()
-}
-
 /// As text: one line for each beginning and end of a holder, and for each thing that failed.
 pub(crate) fn told(violation: &Violation, checked: &Checked) -> String {
     let scene = Scene::of(violation, checked);
@@ -57,7 +52,7 @@ pub(crate) fn told(violation: &Violation, checked: &Checked) -> String {
         lines.push((hold.from, format!("{} holds `{}` ({})", hold.token, hold.key, hold.kind)));
         lines.push((hold.to, format!("{} has done its last step", hold.token)));
     }
-    lines.extend(scene.events.iter().map(|event| (event.at, format!("{} {:?}", event.who, event.what))));
+    lines.extend(scene.events.iter().filter_map(|event| Some((event.at, line(event)?))));
     lines.sort();
     let mut text = format!("VIOLATION: {}\n", violation.what);
     for (at, line) in lines {
@@ -66,6 +61,17 @@ pub(crate) fn told(violation: &Violation, checked: &Checked) -> String {
         let _ = writeln!(text, "{mark} {:>7.3} s  {line}", scene.seconds(at));
     }
     text
+}
+
+fn line(event: &Event) -> Option<String> {
+    Some(match &event.what {
+        What::Fault(what) => format!("fault: {what}"),
+        What::Losing(why) => format!("from now on a server may have forgotten what it granted: {why}"),
+        What::Kept => "no longer".to_owned(),
+        What::Grant { holder, fence: Some(fence) } => format!("{holder} has the fencing token {fence}"),
+        What::Late { by, .. } => format!("{} is {by:?} late", event.who),
+        _ => return None,
+    })
 }
 
 /// As a picture: one row for each holder, and a line for each thing that failed.

@@ -16,6 +16,7 @@ const CODE: &[&str] = &[
     "examples",
     "benches",
     "harness/src",
+    "robustness/src",
     "tests/it",
     "xtask/src",
 ];
