@@ -67,9 +67,12 @@ pub(crate) enum FaultKind {
     Failover,
 }
 
-const OF_LINKS: [FaultKind; 6] = [
+/// Those that have most to do with leases come twice.
+const OF_LINKS: [FaultKind; 8] = [
+    FaultKind::BlackHole,
     FaultKind::BlackHole,
     FaultKind::SlowReplies(0),
+    FaultKind::SlowThenDeaf(0),
     FaultKind::SlowThenDeaf(0),
     FaultKind::LostReplies,
     FaultKind::LateRequest,
@@ -97,7 +100,7 @@ fn of_client(random: &mut Rng, topology: Topology, clients: usize) -> Fault {
         3 => FaultKind::StepClient([-3_600, 3_600][random.usize(..2)]),
         _ => OF_LINKS[random.usize(..OF_LINKS.len())],
     };
-    let slow = random.u64(50..350);
+    let slow = random.u64(100..380);
     let kind = match kind {
         FaultKind::SlowReplies(_) => FaultKind::SlowReplies(slow),
         FaultKind::SlowThenDeaf(_) => FaultKind::SlowThenDeaf(slow),

@@ -114,7 +114,9 @@ const EXCLUSIVE: usize = 6;
 pub(super) async fn call_on(worker: Worker, mut random: Rng, only_exclusive: bool, stopping: Arc<AtomicBool>) {
     while !stopping.load(Ordering::Relaxed) {
         let call = ALL[random.usize(..if only_exclusive { EXCLUSIVE } else { ALL.len() })];
-        let work = Work { steps: random.u32(2..60), writes: random.bool(), looks: false };
+        // Of 3 ms each. Some bodies outlast a ttl or two: their leases have to be renewed, or to end.
+        let steps = if random.u8(..4) == 0 { random.u32(200..600) } else { random.u32(2..60) };
+        let work = Work { steps, writes: random.bool(), looks: false };
         let (key, other) = (random.u32(..KEYS), random.u32(..KEYS - 1));
         let other = if other >= key { other + 1 } else { other };
         worker.journal.note(&worker.name, &format!("call {call:?} {key}"));
