@@ -11,6 +11,8 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, 
 pub(crate) struct ByHand {
     connection: MultiplexedConnection,
     script: String,
+    /// In milliseconds.
+    pub(crate) ttl: u64,
 }
 
 impl ByHand {
@@ -19,7 +21,7 @@ impl ByHand {
         let mut connection = client(url).get_multiplexed_async_connection_with_config(&config).await.unwrap();
         let source = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
         let script = redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await.unwrap();
-        ByHand { connection, script }
+        ByHand { connection, script, ttl: 30_000 }
     }
 
     /// Tries once, and says whether the lock is ours now.
@@ -33,7 +35,7 @@ impl ByHand {
 
     pub(crate) async fn ask_to_acquire(&mut self, key: &str, token: &str) -> RedisResult<bool> {
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(token).arg("NX").arg("PX").arg(30_000);
+        set.arg(key).arg(token).arg("NX").arg("PX").arg(self.ttl);
         set.query_async(&mut self.connection).await
     }
 
