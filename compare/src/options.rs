@@ -83,7 +83,7 @@ impl Options {
 
     pub(crate) fn held(&self) -> HeldPlan {
         if self.quick {
-            return HeldPlan { locks: 2_000, slices: 5, slice: Duration::from_secs(2), paused_slices: 3 };
+            return HeldPlan { locks: 2_000, slices: 4, slice: Duration::from_millis(2_500), paused_slices: 2 };
         }
         HeldPlan { locks: 20_000, slices: 6, slice: Duration::from_secs(10), paused_slices: 2 }
     }

@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::Region;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 
 use crate::ALLOCATOR;
 use crate::contender::Contender;
@@ -68,10 +68,12 @@ pub(crate) fn serve<P: Peer>(party: &Party) {
     let runtime = party.runtime();
     let mut server = Served { peer: runtime.block_on(P::connect(&party.site)), runtime, holding: None };
     answer("ready");
+    // What a contender fails with is told in the answer.
+    std::panic::set_hook(Box::new(|_| {}));
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
-        answer(&server.answer_to(&words));
+        answer(&server.answer_to(&words).unwrap_or_else(|why| format!("can't: fails: {why}")));
     }
     // Nobody waits for what goes on in the background.
     std::process::exit(0);
@@ -94,15 +96,15 @@ struct Holding {
 }
 
 impl<P: Peer> Served<P> {
-    fn answer_to(&mut self, words: &[&str]) -> String {
-        match words {
+    fn answer_to(&mut self, words: &[&str]) -> Result<String, String> {
+        Ok(match words {
             ["cycles", tasks, cycles] => {
                 let cycles = cycles_of(self.peer.clone(), number(tasks), number(cycles));
-                self.runtime.block_on(cycles).as_nanos().to_string()
+                self.runtime.block_on(cycles)?.as_nanos().to_string()
             }
             ["latencies", tasks, cycles] => {
                 let latencies = latencies_of(self.peer.clone(), number(tasks), number(cycles));
-                let latencies = self.runtime.block_on(latencies);
+                let latencies = self.runtime.block_on(latencies)?;
                 join(latencies.iter().map(|latency| format!("{:.1}", latency.as_secs_f64() * 1e6)), " ")
             }
             ["turns", tasks, millis, key] => {
@@ -118,8 +120,8 @@ impl<P: Peer> Served<P> {
                 format!("{}.{:09}", time.tv_sec, time.tv_nsec)
             }
             ["drop"] => self.drop_all(),
-            _ => panic!("unknown: {words:?}"),
-        }
+            _ => return Err(format!("unknown: {words:?}")),
+        })
     }
 
     fn allocations(&self, cycles: usize) -> String {
@@ -177,7 +179,7 @@ fn join(words: impl Iterator<Item = String>, separator: &str) -> String {
     words.collect::<Vec<_>>().join(separator)
 }
 
-async fn cycles_of<P: Peer>(peer: P, tasks: usize, cycles: usize) -> Duration {
+async fn cycles_of<P: Peer>(peer: P, tasks: usize, cycles: usize) -> Result<Duration, String> {
     let begin = Instant::now();
     let task = |task| {
         let peer = peer.clone();
@@ -185,12 +187,12 @@ async fn cycles_of<P: Peer>(peer: P, tasks: usize, cycles: usize) -> Duration {
     };
     let tasks: Vec<_> = (0..tasks).map(task).collect();
     for task in tasks {
-        task.await.unwrap();
+        task.await.map_err(reason)?;
     }
-    begin.elapsed()
+    Ok(begin.elapsed())
 }
 
-async fn latencies_of<P: Peer>(peer: P, tasks: usize, cycles: usize) -> Vec<Duration> {
+async fn latencies_of<P: Peer>(peer: P, tasks: usize, cycles: usize) -> Result<Vec<Duration>, String> {
     let task = |task| {
         let peer = peer.clone();
         tokio::spawn(async move {
@@ -206,9 +208,16 @@ async fn latencies_of<P: Peer>(peer: P, tasks: usize, cycles: usize) -> Vec<Dura
     let tasks: Vec<_> = (0..tasks).map(task).collect();
     let mut all = Vec::new();
     for task in tasks {
-        all.extend(task.await.unwrap());
+        all.extend(task.await.map_err(reason)?);
     }
-    all
+    Ok(all)
+}
+
+/// What a task panicked with.
+fn reason(why: JoinError) -> String {
+    let panic = why.into_panic();
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    text.unwrap_or("without a reason").to_owned()
 }
 
 #[cfg(test)]

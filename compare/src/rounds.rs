@@ -7,11 +7,13 @@ use crate::child::{Absent, Child, Setting};
 use crate::contender::{Contender, Workload};
 use crate::options::Plan;
 
-/// What a contender's rounds gave, or why there are none.
-pub(crate) type Measured<T> = Vec<(Contender, Result<Vec<T>, String>)>;
+/// What there is of a contender, or why there is nothing.
+pub(crate) type Of<T> = (Contender, Result<T, String>);
 
-/// A contender's process, or why there is none.
-pub(crate) type Place = (Contender, Result<Child, String>);
+pub(crate) type Place = Of<Child>;
+
+/// The rounds of all.
+pub(crate) type Measured<T> = Vec<Of<Vec<T>>>;
 
 /// Starts all that can take part, each with servers of its own; the others are told with the reason.
 pub(crate) fn start(workload: Workload, setting: Setting) -> Result<Vec<Place>, Failure> {
@@ -60,6 +62,22 @@ fn outcome<T>(child: &Result<Child, String>) -> Result<Vec<T>, String> {
 /// What a contender can't do is a row of the table; all else ends the run.
 pub(crate) fn absence(why: Failure) -> Result<String, Failure> {
     why.downcast::<Absent>().map(|absent| absent.0)
+}
+
+/// Has each get ready, and returns what that gave. Who can't is out.
+pub(crate) fn prepare<T>(
+    places: &mut [Place],
+    mut prepare: impl FnMut(&mut Child) -> Result<T, Failure>,
+) -> Result<Vec<(Contender, T)>, Failure> {
+    let mut ready = Vec::new();
+    for (contender, place) in places {
+        let Ok(child) = place else { continue };
+        match prepare(child) {
+            Ok(value) => ready.push((*contender, value)),
+            Err(why) => *place = Err(absence(why)?),
+        }
+    }
+    Ok(ready)
 }
 
 /// How many cycles of each task fill a round. Finding that out warms everything up, too.

@@ -55,6 +55,17 @@ pub(crate) fn run_all() -> Result<(), String> {
     outcome
 }
 
+/// Builds and runs the comparison. It is named as a package, so that the library has its default features there: together with
+/// others it would be built with theirs, too.
+pub(crate) fn compare(options: &[&str]) -> Result<(), String> {
+    needs::succeed(cargo().args(["run", "--release", "--package", "distlock-compare", "--"]).args(options))
+}
+
+/// Cargo sets CARGO for what it runs, so that the same toolchain is used again.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
 fn run_steps(times: &mut Vec<(&'static str, Duration)>) -> Result<(), String> {
     timed(times, "what the tests need", needs::install_missing)?;
     for step in STEPS {
@@ -77,9 +88,7 @@ fn timed(
 
 impl Step {
     fn run(&self) -> Result<(), String> {
-        // Cargo sets CARGO for what it runs, so that the same toolchain is used again.
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = cargo();
         command.args(self.cargo.split(' ')).envs(self.env.iter().copied());
         needs::succeed(&mut command)
     }

@@ -17,7 +17,7 @@ impl Lock for DistributedLock {
 
     /// Without a limit. On a lock that is held it fails all the same, at once, which is why it takes no part under contention.
     async fn acquire(&self, key: &str) -> Self::Held {
-        self.0.create_lock(key).acquire(None).await.unwrap()
+        self.0.create_lock(key).acquire(None).await.expect("`acquire` of a lock that nobody has")
     }
 
     async fn release(held: Self::Held) {

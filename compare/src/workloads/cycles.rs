@@ -9,7 +9,7 @@ use crate::contender::{Contender, Workload};
 use crate::delay;
 use crate::options::Plan;
 use crate::report::{Report, Row, Table, spread};
-use crate::rounds::{Measured, calibrate, interleave, start};
+use crate::rounds::{Measured, calibrate, interleave, prepare, start};
 use crate::statistics::Spread;
 
 /// Each way.
@@ -90,12 +90,7 @@ fn measure_tasks(
 ) -> Result<Measured<f64>, Failure> {
     let setting = Setting { threads: tasks.min(2), ttl: TTL, servers: 1, delay };
     let mut children = start(workload, setting)?;
-    let mut cycles = Vec::new();
-    for (_, child) in &mut children {
-        if let Ok(child) = child {
-            cycles.push((child.contender, calibrate(child, "cycles", tasks, plan)?));
-        }
-    }
+    let cycles = prepare(&mut children, |child| calibrate(child, "cycles", tasks, plan))?;
     interleave(&mut children, plan.rounds, |child| {
         let found = cycles.iter().find(|(contender, _)| *contender == child.contender);
         let cycles = found.map_or(1, |(_, cycles)| *cycles);

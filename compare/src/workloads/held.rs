@@ -11,11 +11,12 @@ use crate::child::{Child, Setting};
 use crate::commands::{Counts, Meter, Sent};
 use crate::contender::{Contender, Workload};
 use crate::options::HeldPlan;
-use crate::report::{Report, Row, Table, spread};
-use crate::rounds::{Measured, absence, not_installed};
+use crate::report::{Case, Report, Row, Table, spread};
+use crate::rounds::{Measured, Of, Place, prepare, start};
 use crate::statistics::Spread;
 
 const TTL: Duration = Duration::from_secs(3);
+const SETTING: Setting = Setting { threads: 2, ttl: TTL, servers: 1, delay: None };
 /// How many locks show which commands a contender sends, and for how long: until all have renewed.
 const SAMPLE: (usize, Duration) = (200, Duration::from_millis(3_200));
 
@@ -43,35 +44,40 @@ struct Seen {
 
 pub(crate) fn run(plan: HeldPlan) -> Result<Report, Failure> {
     let (mut table, mut cases) = (Table::new(&HEAD), Vec::new());
+    let samples = samples()?;
     for (pause, slices, name) in [(false, plan.slices, "held"), (true, plan.paused_slices, "held, with a pause")] {
         let mut all = Vec::new();
-        for contender in Contender::of(Workload::Held) {
+        for (contender, sent) in &samples {
             eprintln!("{name}: {}", contender.name());
-            all.push((contender, measure(contender, HeldPlan { slices, ..plan }, pause)?));
+            let seen = match sent {
+                Ok(sent) => Ok((measure(*contender, HeldPlan { slices, ..plan }, pause)?, sent)),
+                Err(why) => Err(why.clone()),
+            };
+            all.push((*contender, seen));
         }
-        let cpu: Measured<f64> = all
-            .iter()
-            .map(|(contender, seen)| {
-                (*contender, seen.as_ref().map(|(seen, _)| seen.cpu.clone()).map_err(Clone::clone))
-            })
-            .collect();
-        let ratios = ratios(&cpu);
-        for ((contender, seen), (_, ratio)) in all.iter().zip(&ratios) {
-            let cells = vec![name.to_owned(), contender.name().to_owned()];
-            table.rows.push(match seen {
-                Ok((seen, sent)) => Row::Figures([cells, seen.figures(sent, *ratio)].concat()),
-                Err(why) => Row::Absent(cells, why.clone()),
-            });
-        }
-        cases.push(case(name, &ratios));
+        cases.push(add(&mut table, name, &all));
     }
     eprintln!("held: an idle manager");
-    if let Ok((seen, sent)) = measure(Contender::Distlock, HeldPlan { locks: 0, ..plan }, false)? {
-        let cells = vec!["nothing held".to_owned(), "distlock".to_owned()];
-        table.rows.push(Row::Figures([cells, seen.figures(&sent, None)].concat()));
-    }
+    let idle = measure(Contender::Distlock, HeldPlan { locks: 0, ..plan }, false)?;
+    let cells = vec!["nothing held".to_owned(), "distlock".to_owned()];
+    table.rows.push(Row::Figures([cells, idle.figures(&Sent::new(), None)].concat()));
     let title = format!("{} locks held", plan.locks);
     Ok(Report { workload: Workload::Held, title, about: about(plan), tables: vec![table], cases })
+}
+
+fn add(table: &mut Table, name: &str, all: &[Of<(Seen, &Sent)>]) -> Case {
+    let cpu = |seen: &(Seen, &Sent)| seen.0.cpu.clone();
+    let cpu: Measured<f64> =
+        all.iter().map(|(contender, seen)| (*contender, seen.as_ref().map(cpu).map_err(Clone::clone))).collect();
+    let ratios = ratios(&cpu);
+    for ((contender, seen), (_, ratio)) in all.iter().zip(&ratios) {
+        let cells = vec![name.to_owned(), contender.name().to_owned()];
+        table.rows.push(match seen {
+            Ok((seen, sent)) => Row::Figures([cells, seen.figures(sent, *ratio)].concat()),
+            Err(why) => Row::Absent(cells, why.clone()),
+        });
+    }
+    case(name, &ratios)
 }
 
 fn about(plan: HeldPlan) -> String {
@@ -85,30 +91,33 @@ fn about(plan: HeldPlan) -> String {
         TTL.as_secs(),
         (plan.slice * plan.slices).as_secs(),
         (plan.slice * plan.paused_slices).as_secs(),
-        plan.slice.as_secs()
+        plan.slice.as_secs_f64()
     )
 }
 
-fn measure(contender: Contender, plan: HeldPlan, pause: bool) -> Result<Result<(Seen, Sent), String>, Failure> {
-    if let Some(why) = contender.absence(Workload::Held).or_else(|| not_installed(contender)) {
-        return Ok(Err(why.to_owned()));
-    }
-    let mut child = Child::start(contender, Setting { threads: 2, ttl: TTL, servers: 1, delay: None })?;
-    match sample(&mut child, plan.locks.min(SAMPLE.0)) {
-        Ok(sent) => Ok(Ok((watch(&mut child, plan, pause)?, sent))),
-        Err(why) => absence(why).map(Err),
-    }
+/// Which commands clients send and which scripts run, of a few locks: `MONITOR` would slow down many. All at the same time, since
+/// nothing is timed here.
+fn samples() -> Result<Vec<Of<Sent>>, Failure> {
+    eprintln!("held: which commands are sent");
+    let mut places = start(Workload::Held, SETTING)?;
+    let watched = prepare(&mut places, |child| {
+        child.ask(&format!("hold {}", SAMPLE.0))?;
+        let meter = Meter::connect(&child.servers[0].url);
+        let watched = meter.watch();
+        Ok((meter, watched))
+    })?;
+    std::thread::sleep(SAMPLE.1);
+    let mut sent: Vec<_> =
+        watched.into_iter().map(|(who, (mut meter, watched))| (who, meter.finish(watched))).collect();
+    let sent_of = |(contender, place): Place| {
+        let found = sent.iter_mut().find(|(who, _)| *who == contender);
+        (contender, place.map(|_| found.map(|(_, sent)| std::mem::take(sent)).unwrap_or_default()))
+    };
+    Ok(places.into_iter().map(sent_of).collect())
 }
 
-/// Which commands clients send and which scripts run, of a few locks: `MONITOR` would slow down many.
-fn sample(child: &mut Child, count: usize) -> Result<Sent, Failure> {
-    child.ask(&format!("hold {count}"))?;
-    let mut meter = Meter::connect(&child.servers[0].url);
-    let watched = meter.watch();
-    std::thread::sleep(SAMPLE.1);
-    let sent = meter.finish(watched);
-    child.ask("drop")?;
-    Ok(sent)
+fn measure(contender: Contender, plan: HeldPlan, pause: bool) -> Result<Seen, Failure> {
+    watch(&mut Child::start(contender, SETTING)?, plan, pause)
 }
 
 fn watch(child: &mut Child, plan: HeldPlan, pause: bool) -> Result<Seen, Failure> {

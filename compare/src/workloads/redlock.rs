@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use super::{case, ratios};
 use crate::Failure;
-use crate::child::{Child, Setting};
+use crate::child::Setting;
 use crate::contender::Workload;
 use crate::options::Plan;
 use crate::report::{Case, Report, Row, Table, spread};
-use crate::rounds::{Measured, calibrate, interleave, start};
+use crate::rounds::{Measured, Place, calibrate, interleave, prepare, start};
 use crate::statistics::{Spread, quantile, sorted};
 
 const HEAD: [&str; 5] = ["servers, tasks", "contender", "median us", "p99 us", "ratio to by hand"];
@@ -58,15 +58,10 @@ fn add(table: &mut Table, name: &str, measured: &Measured<Vec<f64>>) -> Case {
 fn measure(frozen: bool, tasks: usize, plan: Plan) -> Result<Measured<Vec<f64>>, Failure> {
     let setting = Setting { threads: tasks.min(2), ttl: Duration::from_secs(30), servers: 5, delay: None };
     let mut children = start(Workload::Redlock, setting)?;
-    let mut cycles = Vec::new();
-    for (_, child) in &mut children {
-        if let Ok(child) = child {
-            if frozen {
-                freeze(child, tasks)?;
-            }
-            cycles.push((child.contender, calibrate(child, "latencies", tasks, plan)?));
-        }
+    if frozen {
+        freeze(&mut children, tasks)?;
     }
+    let cycles = prepare(&mut children, |child| calibrate(child, "latencies", tasks, plan))?;
     interleave(&mut children, plan.rounds, |child| {
         let found = cycles.iter().find(|(contender, _)| *contender == child.contender);
         let answer = child.ask(&format!("latencies {tasks} {}", found.map_or(1, |(_, cycles)| *cycles)))?;
@@ -75,13 +70,19 @@ fn measure(frozen: bool, tasks: usize, plan: Plan) -> Result<Measured<Vec<f64>>,
     })
 }
 
-/// Lets the contender meet the server before, and then for as long as it takes to notice: a command may take a second.
-fn freeze(child: &mut Child, tasks: usize) -> Result<(), Failure> {
-    child.ask(&format!("latencies {tasks} 1"))?;
-    child.servers[4].freeze();
+/// Lets the contenders meet the server before, and then for as long as it takes to notice: a command may take a second.
+fn freeze(children: &mut [Place], tasks: usize) -> Result<(), Failure> {
+    let call = format!("latencies {tasks} 1");
+    prepare(children, |child| child.ask(&call).map(|_| child.servers[4].freeze()))?;
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(2) {
-        child.ask(&format!("latencies {tasks} 1"))?;
+    for _ in 0..2 {
+        prepare(children, |child| {
+            child.ask(&call)?;
+            while begin.elapsed() < Duration::from_secs(2) {
+                child.ask(&call)?;
+            }
+            Ok(())
+        })?;
     }
     Ok(())
 }
