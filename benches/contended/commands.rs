@@ -57,7 +57,7 @@ impl Meter {
 }
 
 /// Reads a line such as `cmdstat_script|load:calls=2,usec=25,..`; a command's parts are counted as one.
-fn command(line: &str) -> Option<(&str, u64)> {
+pub(crate) fn command(line: &str) -> Option<(&str, u64)> {
     let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
     let (calls, _) = rest.split_once(',')?;
     Some((name.split('|').next()?, calls.parse().ok()?))
@@ -77,29 +77,4 @@ fn sent(mut monitor: Connection) -> Sent {
         *all.entry(name).or_default() += 1.0;
     }
     by_clients.into_iter().map(|(name, count)| (name.clone(), count / all[&name])).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::command;
-
-    #[test]
-    fn a_line_of_info_names_a_command_and_counts_its_calls() {
-        let line = "cmdstat_evalsha:calls=12,usec=345,usec_per_call=28.75,rejected_calls=0,failed_calls=0";
-        assert_eq!(command(line), Some(("evalsha", 12)));
-    }
-
-    #[test]
-    fn the_parts_of_a_command_have_its_name() {
-        assert_eq!(command("cmdstat_script|load:calls=2,usec=25,usec_per_call=12.50"), Some(("script", 2)));
-    }
-
-    #[test]
-    fn other_lines_count_nothing() {
-        for line in
-            ["# Commandstats", "", "cmdstat_get:usec=1", "errorstat_NOSCRIPT:count=1", "cmdstat_get:calls=x,usec=1"]
-        {
-            assert_eq!(command(line), None, "{line}");
-        }
-    }
 }

@@ -7,7 +7,7 @@ use crate::contender::Workload;
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask compare [--quick] [--only <workload>].. [--write]
 
-  --quick            a first look, in less than three minutes; a full run takes about twenty
+  --quick            a first look, in about three minutes; a full run takes about twenty
   --only <workload>  only this one; may be repeated: uncontended, delayed, contended, held, redlock
   --write            write docs/comparison.md and its charts also after a quick or partial run, with what that has measured
 
@@ -75,6 +75,7 @@ impl Options {
             (Workload::Contended, false) => (5, 1_600),
             (Workload::Redlock, false) => (11, 200),
             (Workload::Contended, true) => (1, 800),
+            (Workload::Redlock, true) => (2, 50),
             (_, true) => (3, 50),
             (Workload::Held, false) => (1, 0),
         };

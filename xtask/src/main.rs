@@ -12,7 +12,7 @@ Usage: cargo xtask <command>
             (redis-server, libfaketime, openssl, postgresql, prometheus), then formatting, clippy, documentation, all tests, the
             quickstart, the drill in short
   compare   measures distlock against hand-written code and other locks on Redis, and writes docs/comparison.md: about twenty
-            minutes; `--quick`: under three, without writing; `--only <workload>`: a part; `--help` says more
+            minutes; `--quick`: three, without writing; `--only <workload>`: a part; `--help` says more
   needs     only installs what the tests need
   help      this text
 

@@ -137,3 +137,35 @@ fn figures(rounds: &[Round], floor: &[Round], ideal: &[Round], sent: &Sent) -> V
         format!("{commands:.2}"),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::since;
+    use crate::commands::{Counts, command};
+
+    #[test]
+    fn a_line_of_info_names_a_command_and_counts_its_calls() {
+        let line = "cmdstat_evalsha:calls=12,usec=345,usec_per_call=28.75,rejected_calls=0,failed_calls=0";
+        assert_eq!(command(line), Some(("evalsha", 12)));
+    }
+
+    #[test]
+    fn the_parts_of_a_command_have_its_name() {
+        assert_eq!(command("cmdstat_script|load:calls=2,usec=25,usec_per_call=12.50"), Some(("script", 2)));
+    }
+
+    #[test]
+    fn other_lines_count_nothing() {
+        for line in
+            ["# Commandstats", "", "cmdstat_get:usec=1", "errorstat_NOSCRIPT:count=1", "cmdstat_get:calls=x,usec=1"]
+        {
+            assert_eq!(command(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_counted() {
+        let counts = |evalsha, set| -> Counts { [("evalsha".to_owned(), evalsha), ("set".to_owned(), set)].into() };
+        assert_eq!(since(&counts(10, 0), counts(12, 3)), counts(2, 3));
+    }
+}

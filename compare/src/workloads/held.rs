@@ -58,7 +58,7 @@ pub(crate) fn run(plan: HeldPlan) -> Result<Report, Failure> {
         cases.push(add(&mut table, name, &all));
     }
     eprintln!("held: an idle manager");
-    let idle = measure(Contender::Distlock, HeldPlan { locks: 0, ..plan }, false)?;
+    let idle = measure(Contender::Distlock, HeldPlan { locks: 0, slices: plan.paused_slices.max(2), ..plan }, false)?;
     let cells = vec!["nothing held".to_owned(), "distlock".to_owned()];
     table.rows.push(Row::Figures([cells, idle.figures(&Sent::new(), None)].concat()));
     let title = format!("{} locks held", plan.locks);
