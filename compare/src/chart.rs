@@ -93,3 +93,38 @@ fn text(area: &Area<'_>, text: &str, at: (i32, i32), size: f64, from: HPos) -> R
     area.draw(&Text::new(text.to_owned(), at, style))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Scale, draw};
+    use crate::contender::{Contender, Workload};
+    use crate::report::{Case, Report};
+    use crate::statistics::Spread;
+
+    #[test]
+    fn a_chart_names_cases_and_contenders() {
+        let ratio = Spread { median: 0.5, low: 0.25, high: 0.75 };
+        let cases = vec![Case { name: "64 tasks".to_owned(), bars: vec![(Contender::Rslock, ratio)] }];
+        let report = Report {
+            workload: Workload::Delayed,
+            title: "Delayed".to_owned(),
+            about: String::new(),
+            tables: vec![],
+            cases,
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("chart.svg");
+        draw(&path, &report).unwrap();
+        let picture = std::fs::read_to_string(path).unwrap();
+        for text in ["Delayed", "64 tasks", "rslock", "0.500 (0.250 to 0.750)"] {
+            assert!(picture.contains(text), "{text} is missing");
+        }
+    }
+
+    #[test]
+    fn the_longest_whisker_ends_at_the_right() {
+        let ratio = Spread { median: 2.0, low: 1.0, high: 4.0 };
+        let scale = Scale::of(&[Case { name: String::new(), bars: vec![(Contender::Distlock, ratio)] }]);
+        assert_eq!((scale.at(0.0), scale.at(4.0)), (super::LEFT, super::RIGHT));
+    }
+}
