@@ -17,8 +17,9 @@ const clients = urls.map((url) => new Client(url));
 if (urls.length > 1) clients.forEach((client) => (client.options.commandTimeout = 1000));
 // Polls every millisecond, without end, as the other contenders that poll; by default it waits 200 ms, ten times.
 const redlock = new Redlock(clients, { retryCount: -1, retryDelay: 1, retryJitter: 1 });
-redlock.on("error", () => {});
-redlock.on("clientError", () => {});
+// What is held is renewed with its defaults: with tries without end, a lock that is lost would be extended for ever.
+const keeper = new Redlock(clients);
+for (const each of [redlock, keeper]) for (const event of ["error", "clientError"]) each.on(event, () => {});
 
 const isNew = typeof redlock.using === "function";
 const acquire = (key) => (isNew ? redlock.acquire([key], ttl) : redlock.lock(key, ttl));
@@ -90,7 +91,7 @@ async function hold(count) {
       await over;
       if (signal.aborted) throw signal.error;
     };
-    holders.push(redlock.using([`held:${id}`], ttl, routine).catch(() => lost++));
+    holders.push(keeper.using([`held:${id}`], ttl, routine).catch(() => lost++));
     if (id % 100 === 99) await sleep(10);
   }
   const begin = now();

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{self, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use harness::server::free_port;
@@ -58,6 +59,9 @@ impl Drop for Server {
     }
 }
 
+/// The longest that an answer may take. A round takes seconds at most, and so does taking all locks.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// How a contender is met.
 #[derive(Clone, Copy)]
 pub(crate) struct Setting {
@@ -74,7 +78,7 @@ pub(crate) struct Child {
     pub(crate) servers: Vec<Server>,
     process: process::Child,
     input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    answers: Receiver<String>,
 }
 
 impl Child {
@@ -90,20 +94,21 @@ impl Child {
         let party = Party { contender, threads: setting.threads, site: Site { urls, ttl: setting.ttl } };
         let mut command = match contender.script() {
             Some(script) => script.command(),
-            None => Command::new(std::env::current_exe()?),
+            None => tied::tied(std::env::current_exe()?),
         };
         command.args(party.to_arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let (input, output) = input.zip(output).ok_or("no pipes")?;
-        let mut child = Child { contender, servers, process, input, output: BufReader::new(output) };
+        let mut child = Child { contender, servers, process, input, answers: lines(output) };
         child.line()?;
         Ok(child)
     }
 
     /// Has it do something, and returns its answer.
     pub(crate) fn ask(&mut self, line: &str) -> Result<String, Failure> {
-        writeln!(self.input, "{line}")?;
+        // One that has ended has no answer.
+        let _ = writeln!(self.input, "{line}");
         let answer = self.line()?;
         match answer.strip_prefix("can't: ") {
             Some(why) => Err(Absent(why.to_owned()).into()),
@@ -112,13 +117,27 @@ impl Child {
     }
 
     fn line(&mut self) -> Result<String, Failure> {
-        let mut line = String::new();
-        if self.output.read_line(&mut line)? == 0 {
-            return Err(format!("{} has ended", self.contender.name()).into());
-        }
-        line.truncate(line.trim_end().len());
-        Ok(line)
+        self.answers.recv_timeout(PATIENCE).map_err(|why| {
+            let why = match why {
+                RecvTimeoutError::Timeout => format!("fails: no answer for {} s", PATIENCE.as_secs()),
+                RecvTimeoutError::Disconnected => "fails: its process has ended".to_owned(),
+            };
+            Absent(why).into()
+        })
     }
+}
+
+/// Reads on a thread of its own, so that one can wait for a line no longer than one wants to.
+fn lines(output: ChildStdout) -> Receiver<String> {
+    let (sender, lines) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
 }
 
 impl Drop for Child {
@@ -141,7 +160,7 @@ impl std::error::Error for Absent {}
 
 impl Script {
     fn program(&self) -> Command {
-        let mut command = Command::new(self.program);
+        let mut command = tied::tied(self.program);
         if let Some(path) = std::env::var_os(self.path[0]) {
             command.env(self.path[1], path);
         }

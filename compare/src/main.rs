@@ -79,7 +79,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         reports.push(report);
     }
     if options.writes() {
-        let folder = child::folder().join("../docs").canonicalize().unwrap_or(child::folder().join("../docs"));
+        let folder = child::folder().with_file_name("docs");
         write(&folder, options, &machine, &reports)?;
         eprintln!("written: {}", folder.display());
     }

@@ -7,7 +7,7 @@ use crate::contender::Workload;
 pub(crate) const HELP: &str = "\
 Usage: cargo xtask compare [--quick] [--only <workload>].. [--write]
 
-  --quick            a first look, in about three minutes; a full run takes about twenty
+  --quick            a first look, in about three minutes; a full run takes about 22
   --only <workload>  only this one; may be repeated: uncontended, delayed, contended, held, redlock
   --write            write docs/comparison.md and its charts also after a quick or partial run, with what that has measured
 

@@ -22,7 +22,10 @@ pub(crate) fn start(workload: Workload, setting: Setting) -> Result<Vec<Place>, 
         let why = contender.absence(workload).or_else(|| not_installed(contender));
         let child = match why {
             Some(why) => Err(why.to_owned()),
-            None => Ok(Child::start(contender, setting)?),
+            None => match Child::start(contender, setting) {
+                Ok(child) => Ok(child),
+                Err(why) => Err(absence(why)?),
+            },
         };
         all.push((contender, child));
     }

@@ -11,7 +11,7 @@ Usage: cargo xtask <command>
   test      what CI runs: installs what the tests need from Debian's packages where it is missing
             (redis-server, libfaketime, openssl, postgresql, prometheus), then formatting, clippy, documentation, all tests, the
             quickstart, the drill in short
-  compare   measures distlock against hand-written code and other locks on Redis, and writes docs/comparison.md: about twenty
+  compare   measures distlock against hand-written code and other locks on Redis, and writes docs/comparison.md: about 22
             minutes; `--quick`: three, without writing; `--only <workload>`: a part; `--help` says more
   needs     only installs what the tests need
   help      this text

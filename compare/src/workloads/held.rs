@@ -12,7 +12,7 @@ use crate::commands::{Counts, Meter, Sent};
 use crate::contender::{Contender, Workload};
 use crate::options::HeldPlan;
 use crate::report::{Case, Report, Row, Table, spread};
-use crate::rounds::{Measured, Of, Place, prepare, start};
+use crate::rounds::{Measured, Of, Place, absence, prepare, start};
 use crate::statistics::Spread;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -50,7 +50,10 @@ pub(crate) fn run(plan: HeldPlan) -> Result<Report, Failure> {
         for (contender, sent) in &samples {
             eprintln!("{name}: {}", contender.name());
             let seen = match sent {
-                Ok(sent) => Ok((measure(*contender, HeldPlan { slices, ..plan }, pause)?, sent)),
+                Ok(sent) => match measure(*contender, HeldPlan { slices, ..plan }, pause) {
+                    Ok(seen) => Ok((seen, sent)),
+                    Err(why) => Err(absence(why)?),
+                },
                 Err(why) => Err(why.clone()),
             };
             all.push((*contender, seen));
@@ -137,6 +140,7 @@ fn watch(child: &mut Child, plan: HeldPlan, pause: bool) -> Result<Seen, Failure
     }
     let (run, seconds) = (since(&before, meter.counts()), begin.elapsed().as_secs_f64());
     let gone = plan.locks.saturating_sub(keys(&mut connection)?);
+    eprintln!("  {}, {gone} gone", spread(Spread::of(cpu.iter().copied()), 2));
     Ok(Seen { cpu, run, seconds, told: child.ask("drop")?.parse()?, gone })
 }
 
