@@ -57,7 +57,7 @@ impl Meter {
 }
 
 /// Reads a line such as `cmdstat_script|load:calls=2,usec=25,..`; a command's parts are counted as one.
-fn command(line: &str) -> Option<(&str, u64)> {
+pub(crate) fn command(line: &str) -> Option<(&str, u64)> {
     let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
     let (calls, _) = rest.split_once(',')?;
     Some((name.split('|').next()?, calls.parse().ok()?))

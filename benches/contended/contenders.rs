@@ -7,6 +7,7 @@ use distlock::{Backoff, LockGuard, LockManager};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::by_hand::{self, ByHand};
+use crate::turns;
 
 /// What distlock has unless it is set.
 const TTL: Duration = Duration::from_secs(30);
@@ -112,14 +113,24 @@ pub(crate) enum Lock {
     ByHand(ByHand, Duration),
 }
 
-impl Lock {
-    /// Waits until the lock is ours.
-    pub(crate) async fn acquire(&self, key: &str) -> Held {
+impl turns::Lock for Lock {
+    type Held = Held;
+
+    async fn acquire(&self, key: &str) -> Held {
         match self {
             Lock::Mutex(mutex) => Held::Mutex(mutex.clone().lock_owned().await),
             Lock::Distlock(locks, way) => Held::Distlock(turn(locks, key, *way).await),
             Lock::Rslock(locks) => Held::Rslock(locks.acquire(key, TTL).await.unwrap()),
             Lock::ByHand(hand, pause) => poll(hand.clone(), key, *pause).await,
+        }
+    }
+
+    async fn release(held: Held) {
+        match held {
+            Held::Mutex(guard) => drop(guard),
+            Held::Distlock(guard) => guard.release().await.unwrap(),
+            Held::Rslock(guard) => guard.release().await,
+            Held::ByHand { mut hand, key, token } => hand.release(&key, &token).await,
         }
     }
 }
@@ -139,16 +150,4 @@ pub(crate) enum Held {
     Distlock(LockGuard),
     Rslock(rslock::LockGuard),
     ByHand { hand: ByHand, key: String, token: String },
-}
-
-impl Held {
-    /// Returns when the server has answered.
-    pub(crate) async fn release(self) {
-        match self {
-            Held::Mutex(guard) => drop(guard),
-            Held::Distlock(guard) => guard.release().await.unwrap(),
-            Held::Rslock(guard) => guard.release().await,
-            Held::ByHand { mut hand, key, token } => hand.release(&key, &token).await,
-        }
-    }
 }

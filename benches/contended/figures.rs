@@ -30,18 +30,18 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    fn acquisitions(&self) -> f64 {
+    pub(crate) fn acquisitions(&self) -> f64 {
         let acquisitions: usize = self.turns.iter().map(|turns| turns.waits.len()).sum();
         // Nothing at all would be shown as one.
         acquisitions.max(1) as f64
     }
 
-    fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.acquisitions() / self.length.as_secs_f64()
     }
 
     /// The wait that this part of the waits doesn't exceed, in milliseconds.
-    fn wait(&self, part: f64) -> f64 {
+    pub(crate) fn wait(&self, part: f64) -> f64 {
         let waits = self.turns.iter().flat_map(|turns| turns.waits.iter().chain(&turns.cut));
         let mut waits: Vec<f64> = waits.map(|wait| wait.as_secs_f64() * 1e3).collect();
         waits.sort_by(f64::total_cmp);
@@ -51,11 +51,11 @@ impl Round {
     }
 
     /// The wait of somebody whom all others are served before, once each, in milliseconds.
-    fn fair_wait(&self) -> f64 {
+    pub(crate) fn fair_wait(&self) -> f64 {
         (self.turns.len() - 1) as f64 * 1e3 / self.rate()
     }
 
-    fn shares(&self) -> impl Iterator<Item = f64> {
+    pub(crate) fn shares(&self) -> impl Iterator<Item = f64> {
         let mean = self.acquisitions() / self.turns.len() as f64;
         self.turns.iter().map(move |turns| turns.waits.len() as f64 / mean)
     }
@@ -82,7 +82,7 @@ pub(crate) fn row(name: &str, rounds: &[(&Round, &Round)], sent: &Sent) -> Strin
     )
 }
 
-fn sent_by_name(rounds: &[(&Round, &Round)], sent: &Sent) -> BTreeMap<String, f64> {
+pub(crate) fn sent_by_name(rounds: &[(&Round, &Round)], sent: &Sent) -> BTreeMap<String, f64> {
     let mut names: Vec<&String> = rounds.iter().flat_map(|(round, _)| round.run.keys()).collect();
     names.sort();
     names.dedup();

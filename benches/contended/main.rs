@@ -37,8 +37,9 @@ use std::time::Duration;
 use self::commands::{Counts, Meter, Sent};
 use self::contenders::Contender;
 use self::figures::Round;
+use self::processes::Party;
 use self::server::Server;
-use self::turns::{Party, Turns};
+use self::turns::Turns;
 
 /// How many processes, and how many tasks in each.
 type Crowd = (usize, usize);

@@ -6,10 +6,22 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use tokio::runtime::Builder;
+
 use crate::contenders::Contender;
-use crate::turns::{Party, Turns};
+use crate::turns::{self, Turns};
 
 const CHILD: &str = "--child";
+
+/// The tasks of one process, and what they are to do.
+#[derive(Clone)]
+pub(crate) struct Party {
+    pub(crate) contender: Contender,
+    pub(crate) url: String,
+    pub(crate) key: String,
+    pub(crate) tasks: usize,
+    pub(crate) length: Duration,
+}
 
 /// Runs the party in as many processes at once, and calls `ready` when all are connected.
 pub(crate) fn run(processes: usize, party: &Party, ready: impl FnOnce()) -> Vec<Turns> {
@@ -51,6 +63,16 @@ pub(crate) fn child(party: &Party) {
 }
 
 impl Party {
+    /// Connects, calls `ready`, and lets the tasks run.
+    fn run(&self, ready: impl FnOnce()) -> Vec<Turns> {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let lock = self.contender.connect(&self.url).await;
+            ready();
+            turns::all_turns(lock, &self.key, self.tasks, self.length).await
+        })
+    }
+
     /// The party of a child; `None` in the parent.
     pub(crate) fn from_arguments(arguments: &[String]) -> Option<Party> {
         let [_, flag, contender, url, key, tasks, millis] = arguments else { return None };
@@ -65,19 +87,5 @@ impl Party {
     fn to_arguments(&self) -> [String; 5] {
         let (tasks, millis) = (self.tasks.to_string(), self.length.as_millis().to_string());
         [self.contender.name().to_owned(), self.url.clone(), self.key.clone(), tasks, millis]
-    }
-}
-
-/// As a line: the wait that was cut, if there is one, or `-`, then the others, in microseconds.
-impl Turns {
-    fn to_line(&self) -> String {
-        let cut = self.cut.map_or("-".to_owned(), |cut| cut.as_micros().to_string());
-        self.waits.iter().fold(cut, |line, wait| format!("{line} {}", wait.as_micros()))
-    }
-
-    fn from_line(line: &str) -> Turns {
-        let mut words = line.split(' ').map(|word| word.parse().ok().map(Duration::from_micros));
-        let cut = words.next().unwrap();
-        Turns { cut, waits: words.map(Option::unwrap).collect() }
     }
 }

@@ -1,5 +1,6 @@
 //! The two commands by hand: what someone writes who needs nothing but an expiry and a release that compares.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -10,7 +11,9 @@ use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, ProtocolVersion, 
 #[derive(Clone)]
 pub(crate) struct ByHand {
     connection: MultiplexedConnection,
-    script: String,
+    script: Arc<str>,
+    /// In milliseconds.
+    pub(crate) ttl: u64,
 }
 
 impl ByHand {
@@ -18,8 +21,8 @@ impl ByHand {
         let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(1)));
         let mut connection = client(url).get_multiplexed_async_connection_with_config(&config).await.unwrap();
         let source = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
-        let script = redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await.unwrap();
-        ByHand { connection, script }
+        let script: String = redis::cmd("SCRIPT").arg("LOAD").arg(source).query_async(&mut connection).await.unwrap();
+        ByHand { connection, script: script.into(), ttl: 30_000 }
     }
 
     /// Tries once, and says whether the lock is ours now.
@@ -33,13 +36,13 @@ impl ByHand {
 
     pub(crate) async fn ask_to_acquire(&mut self, key: &str, token: &str) -> RedisResult<bool> {
         let mut set = redis::cmd("SET");
-        set.arg(key).arg(token).arg("NX").arg("PX").arg(30_000);
+        set.arg(key).arg(token).arg("NX").arg("PX").arg(self.ttl);
         set.query_async(&mut self.connection).await
     }
 
     pub(crate) async fn ask_to_release(&mut self, key: &str, token: &str) -> RedisResult<u32> {
         let mut release = redis::cmd("EVALSHA");
-        release.arg(&self.script).arg(1).arg(key).arg(token);
+        release.arg(&*self.script).arg(1).arg(key).arg(token);
         release.query_async(&mut self.connection).await
     }
 }

@@ -15,6 +15,7 @@ const CODE: &[&str] = &[
     "distlock-runtime/src",
     "examples",
     "benches",
+    "compare/src",
     "harness/src",
     "robustness/src",
     "tests/it",

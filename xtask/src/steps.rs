@@ -42,6 +42,7 @@ const STEPS: &[Step] = &[
     Step { name: "quickstart example", cargo: "run --package distlock --example quickstart", env: &[] },
     // Fails unless each order is charged once with all lines of defence, and some are charged twice without.
     Step { name: "drill, in short", cargo: "run --package order-service --example drill -- --quick", env: &[] },
+    Step { name: "a minute of faults at random", cargo: "run --package distlock-robustness -- --minutes 1", env: &[] },
 ];
 
 /// Runs every step and stops at the first that fails, naming it. Prints at the end how long each one took.
@@ -53,6 +54,22 @@ pub(crate) fn run_all() -> Result<(), String> {
         println!("  {:>7.1}s  {name}", time.as_secs_f64());
     }
     outcome
+}
+
+/// Makes faults at random, and checks what happened.
+pub(crate) fn robustness(options: &[&str]) -> Result<(), String> {
+    needs::succeed(cargo().args(["run", "--package", "distlock-robustness", "--"]).args(options))
+}
+
+/// Builds and runs the comparison. It is named as a package, so that the library has its default features there: together with
+/// others it would be built with theirs, too.
+pub(crate) fn compare(options: &[&str]) -> Result<(), String> {
+    needs::succeed(cargo().args(["run", "--release", "--package", "distlock-compare", "--"]).args(options))
+}
+
+/// Cargo sets CARGO for what it runs, so that the same toolchain is used again.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 fn run_steps(times: &mut Vec<(&'static str, Duration)>) -> Result<(), String> {
@@ -77,9 +94,7 @@ fn timed(
 
 impl Step {
     fn run(&self) -> Result<(), String> {
-        // Cargo sets CARGO for what it runs, so that the same toolchain is used again.
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut command = Command::new(cargo);
+        let mut command = cargo();
         command.args(self.cargo.split(' ')).envs(self.env.iter().copied());
         needs::succeed(&mut command)
     }
