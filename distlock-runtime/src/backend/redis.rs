@@ -11,6 +11,7 @@ mod live;
 mod wire;
 mod acks;
 mod scripts;
+mod renewals;
 mod shards;
 
 use std::fmt;
@@ -313,9 +314,7 @@ impl Backend for RedisBackend {
     }
 
     fn renew<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Renewed, BackendError>>> {
-        Box::pin(async move {
-            self.call_all(renewal, entries).await.into_iter().map(|answer| answer.map(renewed)).collect()
-        })
+        Box::pin(async move { self.renew_all(entries).await })
     }
 
     fn release_all<'a>(&'a self, entries: &'a [Entry<'a>]) -> BoxFuture<'a, Vec<Result<Released, BackendError>>> {

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, Value};
 
 use super::acks::Round;
 use super::errors::{explain_with, is_noscript, is_wrong_type};
-use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, SHARE, Source, WAIT};
+use super::scripts::{ACQUIRE, ACQUIRE_ALL, Lua, MINT, RELEASE, SHARE, Source, WAIT, command_for_all};
 use super::sentinel::Home;
 use crate::FencingToken;
 use crate::backend::{Acquired, AcquiredAll, BackendError, BoxFuture, Entry, Released, Route, Turn};
@@ -209,12 +209,31 @@ impl Live {
         entries: &[Entry<'_>],
         first: &Entry<'_>,
     ) -> Result<Value, BackendError> {
-        let (names, begin) = (entries.iter().map(|entry| self.site.name(entry.key)).collect::<Vec<_>>(), Time::now());
-        let mut answer = self.send(&script.by_hash(&names, entries), first.timeout).await;
+        let names: Vec<_> = entries.iter().map(|entry| self.name(entry.key)).collect();
+        let command = |how: &str, text: &str| command_for_all(how, text, &names, entries);
+        self.call_script(script, command, first.timeout).await
+    }
+
+    /// Runs a script by its hash, and by its source where the server does not know it: after a restart, a failover or a
+    /// `SCRIPT FLUSH`, say.
+    pub(super) async fn call_script(
+        &self,
+        script: &Source,
+        command: impl Fn(&str, &str) -> Cmd,
+        timeout: Duration,
+    ) -> Result<Value, BackendError> {
+        let begin = Time::now();
+        let mut answer = self.send(&command("EVALSHA", script.hash()), timeout).await;
         if answer.as_ref().is_err_and(is_noscript) {
-            answer = self.send(&script.by_source(&names, entries), first.since(begin).timeout).await;
+            let left = timeout.saturating_sub(Time::now().saturating_since(begin));
+            answer = self.send(&command("EVAL", script.text()), left).await;
         }
         answer.map_err(|error| self.explain_script(error, script))
+    }
+
+    /// Whether the server is a node of a cluster.
+    pub(super) fn is_sharded(&self) -> bool {
+        self.site.sharded
     }
 
     /// The token in an answer, if the entry asks for one.
@@ -290,16 +309,10 @@ impl Live {
         }
     }
 
-    /// Runs a script by its hash, and by its source where the server does not know it: after a restart, a failover or a
-    /// `SCRIPT FLUSH`.
     async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
-        let (name, begin) = (self.site.name(entry.key), Time::now());
-        let mut answer = self.send(&lua.by_hash(&name, &entry, self.site.sharded), entry.timeout).await;
-        if answer.as_ref().is_err_and(is_noscript) {
-            let entry = entry.since(begin);
-            answer = self.send(&lua.by_source(&name, &entry, self.site.sharded), entry.timeout).await;
-        }
-        answer.map_err(|error| self.explain_script(error, &lua.source))
+        let name = self.site.name(entry.key);
+        let command = |how: &str, text: &str| lua.command(how, text, &name, &entry, self.site.sharded);
+        self.call_script(&lua.source, command, entry.timeout).await
     }
 
     fn held(&self, value: String, pttl: &Value) -> Result<Acquired, BackendError> {
@@ -330,7 +343,7 @@ impl Live {
         }
     }
 
-    fn number(&self, answer: &Value) -> Result<i64, BackendError> {
+    pub(super) fn number(&self, answer: &Value) -> Result<i64, BackendError> {
         match answer {
             Value::Int(answer) => Ok(*answer),
             other => Err(self.unexpected(other)),

@@ -20,6 +20,7 @@ pub(super) static SHARE: Lua = Lua::new(
     },
 );
 pub(super) static ACQUIRE_ALL: Source = Source::new(include_str!("../../../scripts/acquire_all.lua"));
+pub(super) static RENEW_ALL: Source = Source::new(include_str!("../../../scripts/renew_all.lua"));
 pub(super) static MINT: Source = Source::new(include_str!("../../../scripts/mint.lua"));
 pub(super) static WAIT: Lua = Lua::new(
     include_str!("../../../scripts/wait.lua"),
@@ -113,8 +114,12 @@ impl Source {
         })
     }
 
-    fn hash(&self) -> &str {
+    pub(super) fn hash(&self) -> &str {
         self.whole().1.get_hash()
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.whole().0
     }
 
     /// The command whose error ends the script in this line, counted from 1.
@@ -178,7 +183,7 @@ impl Lua {
         self.command("EVAL", &self.source.whole().0, name, entry, sharded)
     }
 
-    fn command(&self, kind: &str, script: &str, name: &str, entry: &Entry<'_>, sharded: bool) -> Cmd {
+    pub(super) fn command(&self, kind: &str, script: &str, name: &str, entry: &Entry<'_>, sharded: bool) -> Cmd {
         let helpers = (self.helpers)(entry);
         let keys = 1 + helpers.len();
         let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + 100;
@@ -193,17 +198,6 @@ impl Lua {
     }
 }
 
-impl Source {
-    /// A call on several locks: their names, those of their fencing tokens, their terms and values.
-    pub(super) fn by_hash(&self, names: &[String], entries: &[Entry<'_>]) -> Cmd {
-        command_for_all("EVALSHA", self.hash(), names, entries)
-    }
-
-    pub(super) fn by_source(&self, names: &[String], entries: &[Entry<'_>]) -> Cmd {
-        command_for_all("EVAL", &self.whole().0, names, entries)
-    }
-}
-
 /// The name of a helper key, written into the command as it is.
 struct Helper<'a>(&'a str, &'static str);
 
@@ -215,7 +209,8 @@ impl ToRedisArgs for Helper<'_> {
 
 impl ToSingleRedisArg for Helper<'_> {}
 
-fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<'_>]) -> Cmd {
+/// A call on several locks: their names, those of their fencing tokens, their terms and values.
+pub(super) fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<'_>]) -> Cmd {
     let mut command = redis::cmd(kind);
     // Where a slot of a cluster is on its way, each key more may be on another node than the rest.
     let helpers = [
@@ -235,6 +230,17 @@ fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<
     }
     for entry in entries {
         command.arg(entry.value);
+    }
+    command
+}
+
+/// A call that renews several locks, each for itself.
+pub(super) fn command_to_renew(kind: &str, script: &str, names: &[String], entries: &[&Entry<'_>]) -> Cmd {
+    let texts = names.iter().map(String::len).chain(entries.iter().map(|entry| entry.value.len() + 8)).sum::<usize>();
+    let mut command = Cmd::with_capacity(3 + 3 * names.len(), kind.len() + script.len() + texts + 8);
+    command.arg(kind).arg(script).arg(names.len()).arg(names);
+    for entry in entries {
+        command.arg(entry.value).arg(millis(entry.ttl));
     }
     command
 }
