@@ -1,13 +1,13 @@
 //! The lease and the token that the attribute binds are those of the lock, whichever attempt has brought it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use distlock::{FencingToken, Lease, LockError, LockManager, LostReason, distributed_lock};
+use distlock::{FencingToken, Lease, LockError, LockManager, LostReason, Mode, distributed_lock};
 use redis::cmd;
 
 use crate::calls::{FOR_EVER, connect, redis_key};
 use harness::cluster::Cluster;
-use harness::eventually::eventually;
+use harness::eventually::{eventually, soon};
 use harness::server::Server;
 
 const ANOTHER: &str = "00000000-0000-4000-8000-000000000000/another-host/1";
@@ -128,4 +128,43 @@ async fn a_loss_is_told_after_several_attempts_too() {
     assert_eq!(until_it_is_lost(&manager, &servers).await.unwrap(), LostReason::Gone);
     free.await.unwrap();
     eventually("all to be free", || async { servers[0].dbsize().await == 0 }).await;
+}
+
+/// How often a script was called, by hash or by source.
+async fn script_calls(server: &Server) -> u64 {
+    let calls = server.calls().await;
+    ["evalsha", "eval"].iter().filter_map(|name| calls.get(*name)).sum()
+}
+
+#[tokio::test]
+async fn the_leases_of_many_locks_are_renewed_in_few_commands_and_each_for_itself() {
+    const LOCKS: usize = 300;
+    let server = Server::start().await;
+    let manager = connect(&server.url()).await;
+    let ttl = Duration::from_millis(1_500);
+    let mut guards = Vec::new();
+    for number in 0..LOCKS {
+        guards.push(manager.lock(format!("k{number}")).ttl(ttl).acquire().await.unwrap());
+    }
+    let share = manager.lock("shared").mode(Mode::Read).ttl(ttl).acquire().await.unwrap();
+    // One is gone, and one has made place for something else: those two are lost, and no other.
+    server.del(&redis_key("k7")).await;
+    server.del(&redis_key("k8")).await;
+    server.query::<()>(cmd("HSET").arg(redis_key("k8")).arg("field").arg("value")).await.unwrap();
+    for number in [7, 8] {
+        assert_eq!(soon("a loss", guards[number].lease().lost()).await, LostReason::Gone);
+    }
+    let (before, renewed) = (script_calls(&server).await, Instant::now());
+    // For two ttls, in which each of them is renewed several times.
+    tokio::time::sleep(2 * ttl).await;
+    let (calls, ttls) = (script_calls(&server).await - before, renewed.elapsed().as_secs_f64() / ttl.as_secs_f64());
+    for (number, guard) in guards.iter().enumerate() {
+        assert_eq!(guard.lease().is_held(), number != 7 && number != 8, "{number}");
+    }
+    share.lease().ensure_held().unwrap();
+    // Three times in each ttl at least. What was acquired at different times may be renewed at different times.
+    #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+    let (calls, locks) = (calls as f64, (LOCKS - 2) as f64);
+    let renewals = 3.0 * ttls * locks;
+    assert!(calls < renewals / 20.0, "{calls} calls for {renewals:.0} renewals");
 }
