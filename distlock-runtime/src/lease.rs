@@ -19,7 +19,7 @@ pub(crate) fn deadline(sent: Time, ttl: Duration) -> Time {
 }
 
 /// The longest head start that a renewal may have.
-pub(crate) const MAX_HEAD_START: Duration = Duration::from_millis(500);
+const MAX_HEAD_START: Duration = Duration::from_millis(500);
 
 /// What the server said to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Progress {
 
 /// How far ahead of its time a renewal is sent, at most, along with another one that is due. It turns thousands of single
 /// commands into a few batches.
-fn head_start(terms: &Terms) -> Duration {
+pub(crate) fn head_start(terms: &Terms) -> Duration {
     (period(terms) / 16).min(MAX_HEAD_START)
 }
 

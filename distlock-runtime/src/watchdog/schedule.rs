@@ -7,7 +7,7 @@ use super::reclaim::Reclaim;
 use crate::LostReason;
 use crate::clock::Time;
 use crate::hold::Hold;
-use crate::lease::{Answer, Duty, MAX_HEAD_START, Progress};
+use crate::lease::{Answer, Duty, Progress, head_start};
 
 /// How many keys may wait to be freed. The server has to be away for long, and calls to go on failing, to get there.
 const MAX_RECLAIMS: usize = 65_536;
@@ -16,6 +16,8 @@ const MAX_RECLAIMS: usize = 65_536;
 #[derive(Default)]
 pub(super) struct Schedule {
     leases: BTreeMap<(Time, usize), Watched>,
+    /// No renewal of those under watch may have a longer head start. What is due later than that need not be looked at.
+    longest_head_start: Duration,
     reclaims: BTreeMap<Due, Reclaim>,
     last_reclaim: u64,
 }
@@ -41,6 +43,7 @@ impl Schedule {
     /// Takes a lock under watch. Returns when the first thing has to be done for it.
     pub(super) fn watch(&mut self, hold: &Arc<Hold>, progress: Progress) -> Time {
         let at = progress.next(&hold.terms);
+        self.longest_head_start = self.longest_head_start.max(head_start(&hold.terms));
         hold.due.store(at.as_nanos(), Ordering::Relaxed);
         self.leases.insert((at, id(hold)), Watched { hold: hold.clone(), progress });
         at
@@ -89,6 +92,9 @@ impl Schedule {
     /// Takes out what has to be done at `now`.
     pub(super) fn take_due(&mut self, now: Time) -> Work {
         let mut work = Work::default();
+        if self.leases.is_empty() {
+            self.longest_head_start = Duration::ZERO;
+        }
         for key in self.due_leases(now) {
             if let Some(watched) = self.leases.remove(&key) {
                 self.begin(watched, now, &mut work);
@@ -100,7 +106,7 @@ impl Schedule {
     }
 
     fn due_leases(&self, now: Time) -> Vec<(Time, usize)> {
-        let horizon = (now.saturating_add(MAX_HEAD_START), usize::MAX);
+        let horizon = (now.saturating_add(self.longest_head_start), usize::MAX);
         let due = |watched: &Watched| watched.progress.duty(now, &watched.hold.terms).is_some();
         self.leases.range(..=horizon).filter(|(_, watched)| due(watched)).map(|(key, _)| *key).collect()
     }
