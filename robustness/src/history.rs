@@ -20,6 +20,16 @@ pub(crate) enum What {
         holder: String,
         fence: Option<u64>,
     },
+    /// A body goes by a lease that lasts until then, by the acquisition's token.
+    Believes {
+        token: String,
+        until: u64,
+    },
+    /// A lock stands on the server, and until when at most, by the same token.
+    Stands {
+        token: String,
+        until: u64,
+    },
     /// A body has done something so long after the deadline of its lease.
     Late {
         key: String,
@@ -71,6 +81,8 @@ fn what(text: &str) -> Option<What> {
         "grant" => {
             What::Grant { holder: words.next()?.to_owned(), fence: words.next().and_then(|fence| fence.parse().ok()) }
         }
+        "believes" => What::Believes { token: words.next()?.to_owned(), until: words.next()?.parse().ok()? },
+        "stands" => What::Stands { token: words.next()?.to_owned(), until: words.next()?.parse().ok()? },
         "late" => What::Late { key: words.next()?.to_owned(), by: Duration::from_nanos(words.next()?.parse().ok()?) },
         "done" => What::Done(rest.to_owned()),
         "write" => What::Write {

@@ -57,8 +57,8 @@ async fn break_links(links: &[Proxy], kind: FaultKind, lasts: Duration) {
         FaultKind::SlowReplies(millis) => slow(links, millis),
         FaultKind::SlowThenDeaf(millis) => {
             slow(links, millis);
-            // Long enough for an acquire and for renewals.
-            sleep(TTL).await;
+            // Long enough for a renewal.
+            sleep(TTL / 2).await;
             links.iter().for_each(Proxy::blackhole);
             sleep(TTL).await;
         }

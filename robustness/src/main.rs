@@ -10,6 +10,7 @@ mod run;
 mod world;
 mod plan;
 mod inject;
+mod watch;
 mod clients;
 mod client;
 mod journal;

@@ -67,11 +67,12 @@ pub(crate) enum FaultKind {
     Failover,
 }
 
-/// Those that have most to do with leases come twice.
-const OF_LINKS: [FaultKind; 8] = [
+/// Those that have most to do with leases come more often.
+const OF_LINKS: [FaultKind; 9] = [
     FaultKind::BlackHole,
     FaultKind::BlackHole,
     FaultKind::SlowReplies(0),
+    FaultKind::SlowThenDeaf(0),
     FaultKind::SlowThenDeaf(0),
     FaultKind::SlowThenDeaf(0),
     FaultKind::LostReplies,

@@ -55,11 +55,12 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers; after a server had forgotten, as documented: {} overlaps, {} late tokens",
+            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} leases compared with the server; after a server had forgotten, as documented: {} overlaps, {} late tokens",
             checked.holds.len(),
             count(|hold| hold.steps),
             count(|hold| hold.interrupted),
             checked.operations,
+            checked.compared,
             checked.excused,
             checked.late
         )?;

@@ -8,12 +8,13 @@ use distlock::LockManager;
 
 use crate::check::check;
 use crate::client::TTL;
+use crate::client::calls::KEYS;
 use crate::clients::Clients;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::settings::{Settings, Topology};
 use crate::world::World;
-use crate::{inject, timeline};
+use crate::{inject, timeline, watch};
 
 /// What two slow cores may take for a few commands.
 const SLACK: Duration = Duration::from_secs(5);
@@ -64,10 +65,16 @@ async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration)
     let plan = Plan::of(seed, topology, settings.clients, time);
     let mut clients = Clients::start(&world, settings.clients, seed, folder.path().to_owned(), settings.plant).await;
     let until = Instant::now() + time;
-    let (of_clients, of_servers) = tokio::join!(
-        inject::break_clients(&world, &mut clients, &plan.of_clients, until),
-        inject::break_servers(&world, &plan.of_servers, until),
-    );
+    let broken = async {
+        tokio::join!(
+            inject::break_clients(&world, &mut clients, &plan.of_clients, until),
+            inject::break_servers(&world, &plan.of_servers, until),
+        )
+    };
+    let (of_clients, of_servers) = tokio::select! {
+        made = broken => made,
+        () = watch::watch(&world) => unreachable!("nobody tells it to end"),
+    };
     world.note("fault no more");
     let mut leftovers = stopped(clients).await;
     // With a fault planted, what is left says nothing new.
@@ -111,7 +118,7 @@ async fn not_free(world: &World) -> Vec<String> {
     let patience = TTL + SLACK + if world.topology == Topology::Single { LARGEST_STEP } else { Duration::ZERO };
     let mut held = Vec::new();
     for kind in ["x", "rw", "p"] {
-        for key in 0..3 {
+        for key in 0..KEYS {
             let key = format!("{kind}:{key}");
             match locks.lock(&key).wait(patience).acquire().await {
                 Ok(guard) => drop(guard.release().await),

@@ -4,13 +4,15 @@
 //!   granted. Then for no longer than the lease that it had granted.
 //! - `fences`: the fencing tokens of a key rise from holder to holder, whatever is forgotten.
 //! - `registers`: what is written with fencing tokens is linearizable.
-//! - `deadlines`: no body does anything after the deadline of its lease.
+//! - `leases`: nobody believes in a lease for longer than the server keeps the lock (looked at on one server).
+//! - no body does anything after the deadline of its lease.
 //!
 //! That all is free in the end, and nothing is left, is looked at in the end, by `run`.
 
 mod exclusion;
 mod fences;
 mod registers;
+mod leases;
 
 use harness::holders::{Hold, Until, holds};
 
@@ -35,6 +37,8 @@ pub(crate) struct Checked {
     pub(crate) late: usize,
     /// How many writes and reads of registers were checked.
     pub(crate) operations: usize,
+    /// How many beliefs in leases were compared with what stood on the server.
+    pub(crate) compared: usize,
     pub(crate) violations: Vec<Violation>,
 }
 
@@ -47,9 +51,11 @@ pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     violations.extend(unfenced);
     let (operations, unserializable) = registers::check(&events);
     violations.extend(unserializable);
+    let (overlong, compared) = leases::check(&events);
+    violations.extend(overlong);
     violations.extend(events.iter().filter_map(after_deadline));
     violations.sort_by_key(|violation| violation.at);
-    Checked { events, holds, excused, late, operations, violations }
+    Checked { events, holds, excused, late, operations, compared, violations }
 }
 
 fn after_deadline(event: &Event) -> Option<Violation> {

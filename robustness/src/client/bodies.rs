@@ -47,7 +47,7 @@ impl Worker {
             let fence = fence.map_or("-".to_owned(), |fence| fence.to_string());
             self.journal.note(&self.name, &format!("grant {token}/{key} {fence}"));
         }
-        let mut deadline = now() + nanos(lease.remaining());
+        let mut deadline = self.look_at(lease, keys, 0);
         for step in 0..work.steps {
             // The pace of the steps.
             tokio::time::sleep(Duration::from_millis(3)).await;
@@ -63,11 +63,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Says so if the body goes on after its lease has ended; returns when it ends.
+    /// Writes down until when the body believes to have its lock, and if it goes on after that. Returns when the lease ends.
     fn look_at(&self, lease: &Lease, keys: &[&str], deadline: u64) -> u64 {
         let (remaining, now) = (lease.remaining(), now());
         if !remaining.is_zero() {
-            return now + nanos(remaining);
+            let until = now + nanos(remaining);
+            // It has been renewed, or has just begun.
+            if until > deadline + nanos(ONE_POLL) {
+                self.journal.note(&self.name, &format!("believes {} {until}", lease.token()));
+            }
+            return until.max(deadline);
         }
         let late = Duration::from_nanos(now.saturating_sub(deadline));
         if late > ONE_POLL && !is_interrupted() {

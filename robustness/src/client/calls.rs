@@ -14,7 +14,7 @@ use super::bodies::{Work, Worker};
 /// How many may hold one of the locks with permits.
 const PERMITS: u32 = 3;
 /// How many keys there are of each kind.
-const KEYS: u32 = 3;
+pub(crate) const KEYS: u32 = 5;
 
 #[distributed_lock(
     key = "x:<key>", ttl = TTL, retry = 20, backoff = "5ms..60ms", lease = lease, fencing_token = _token,
@@ -107,15 +107,28 @@ const ALL: [Call; 9] = [
     Call::Write,
     Call::Permitted,
 ];
-/// The first so many are exclusive.
+/// The first so many are what a body that takes its time is called by, and the first so many are exclusive.
+const PATIENT: usize = 2;
 const EXCLUSIVE: usize = 6;
 
-/// Calls one function after the other, until it is to stop.
-pub(super) async fn call_on(worker: Worker, mut random: Rng, only_exclusive: bool, stopping: Arc<AtomicBool>) {
+/// Calls one function after the other, until it is to stop. One task of each client holds its locks for long, so that there is hardly
+/// a fault without a lease to end.
+pub(super) async fn call_on(
+    worker: Worker,
+    mut random: Rng,
+    takes_its_time: bool,
+    only_exclusive: bool,
+    stopping: Arc<AtomicBool>,
+) {
     while !stopping.load(Ordering::Relaxed) {
-        let call = ALL[random.usize(..if only_exclusive { EXCLUSIVE } else { ALL.len() })];
+        let kinds = match (takes_its_time, only_exclusive) {
+            (true, _) => &ALL[..PATIENT],
+            (_, true) => &ALL[..EXCLUSIVE],
+            _ => &ALL[..],
+        };
+        let call = kinds[random.usize(..kinds.len())];
         // Of 3 ms each. Some bodies outlast a ttl or two: their leases have to be renewed, or to end.
-        let steps = if random.u8(..4) == 0 { random.u32(200..600) } else { random.u32(2..60) };
+        let steps = if takes_its_time || random.u8(..8) == 0 { random.u32(300..1_000) } else { random.u32(2..40) };
         let work = Work { steps, writes: random.bool(), looks: false };
         let (key, other) = (random.u32(..KEYS), random.u32(..KEYS - 1));
         let other = if other >= key { other + 1 } else { other };

@@ -1,6 +1,6 @@
 //! A client process: a few tasks that call annotated functions of all kinds, one after the other, until they are told to stop.
 
-mod calls;
+pub(crate) mod calls;
 mod bodies;
 mod leaks;
 
@@ -90,7 +90,7 @@ async fn work(orders: Orders) {
                 holders: orders.folder.join("holders"),
             };
             let random = Rng::with_seed(orders.seed.wrapping_mul(31).wrapping_add(task as u64));
-            tokio::spawn(calls::call_on(worker, random, orders.only_exclusive, stopping.clone()))
+            tokio::spawn(calls::call_on(worker, random, task == 0, orders.only_exclusive, stopping.clone()))
         })
         .collect();
     for task in tasks {
