@@ -28,7 +28,7 @@ async fn a_database_that_goes_down_in_mid_payment_is_503() {
 async fn a_payment_that_was_stopped_has_given_its_key_back() {
     let world = World::new(Kind::Servers, PROVIDER).await;
     // Without the lock, whose `max_hold` would be over first.
-    let customer = world.serve("--lock off --wait 1s --provider-timeout 100ms --settle-after 1h").await;
+    let customer = world.serve("--lock off --ttl 1s --wait 1s --provider-timeout 100ms --settle-after 1h").await;
     let order = customer.order(1_200).await;
     let gate = Gate::close(&world.database()).await;
     assert_is_503(&customer.pay(&order, "tap").await, "timed_out");
