@@ -150,8 +150,8 @@ impl LockRequest {
 
     /// Takes the lock, and keeps it until the guard is released or dropped.
     ///
-    /// The guard does not count as the calling task's: an annotated call, or [`run`](Self::run), for the same key under it waits for
-    /// itself.
+    /// The guard does not count as the calling task's: an annotated call, or [`run`](Self::run), for the same key under it waits
+    /// for it in vain.
     ///
     /// # Errors
     ///

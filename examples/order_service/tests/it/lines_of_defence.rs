@@ -45,8 +45,8 @@ async fn without_the_fencing_token_a_holder_that_is_late_charges_as_well() {
     assert_eq!(charges, 2);
 }
 
-/// Stops one payment right before it records its intent, lets Redis forget its lock, lets another one get as far, and lets both
-/// go on. The ttl is so long that no renewal notices.
+/// Stops one payment right before it records its intent, or its charge where there is no intent, lets Redis forget its lock, lets
+/// another one get as far, and lets both go on. The ttl is so long that no renewal notices.
 async fn two_who_both_believe_they_have_the_lock(flags: &str) -> (Reply, Reply, usize) {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let flags = format!("{flags} --ttl 10m");
