@@ -1,5 +1,8 @@
+// The first definition of a link counts: what stands beside the README in the repository is not beside these pages.
 //! [TOPOLOGIES.md]: crate::topologies
 //! [OBSERVABILITY.md]: crate::observability
+//! [docs/comparison.md]: #more
+//! [`examples/order_service`]: #more
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 

@@ -150,6 +150,9 @@ impl LockRequest {
 
     /// Takes the lock, and keeps it until the guard is released or dropped.
     ///
+    /// The guard does not count as the calling task's: an annotated call, or [`run`](Self::run), for the same key under it waits
+    /// for it in vain.
+    ///
     /// # Errors
     ///
     /// [`LockError::Busy`] if somebody else held it at every attempt; [`LockError::Backend`] if the server could not be

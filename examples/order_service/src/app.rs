@@ -30,7 +30,6 @@ impl App {
     /// Where the database or the server of the locks is not to be had.
     pub async fn connect(config: ServeConfig) -> Result<App, Failure> {
         warn_of_gaps(&config);
-        check_lock_options(&config).await?;
         let locks = locks(&config).await?;
         let store = Store::open(&config.database).await?;
         let provider = provider::Client::new(&config.provider, config.provider_timeout)?;
@@ -57,8 +56,12 @@ impl App {
 }
 
 /// The library refuses what is out of its bounds when a lock is asked for. Here it is asked before a customer does.
-async fn check_lock_options(config: &ServeConfig) -> Result<(), LockError> {
-    LockManager::in_memory().lock("check").ttl(config.ttl).wait(config.wait).acquire().await.map(drop)
+///
+/// # Errors
+///
+/// [`LockError::InvalidOption`].
+pub async fn check_lock_options(config: &ServeConfig) -> Result<(), LockError> {
+    LockManager::in_memory().lock("check").ttl(config.ttl).wait(config.wait).run(async { Ok(()) }).await
 }
 
 async fn locks(config: &ServeConfig) -> Result<LockManager, LockError> {

@@ -33,7 +33,7 @@ pub enum Claim {
 }
 
 /// A key that is ours until it is answered or given back. If the process dies it stays claimed for a while.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Claimed {
     key: String,
     at: i64,

@@ -13,6 +13,7 @@
 //!    renewed.
 //! 7. The outcome is recorded, and then the answer.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::http::StatusCode;
@@ -22,7 +23,7 @@ use serde_json::json;
 use crate::app::App;
 use crate::config::SENDING_MARGIN;
 use crate::error::Error;
-use crate::idempotency::{self, Answer, Claim};
+use crate::idempotency::{self, Answer, Claim, Claimed};
 use crate::provider::Charged;
 use crate::store::Order;
 
@@ -61,6 +62,30 @@ struct Held {
     token: FencingToken,
 }
 
+/// The claim of a payment's idempotency key. It is kept outside of the body, which a loss of the lock stops where it awaits.
+#[derive(Default)]
+struct OurClaim(Mutex<Option<Claimed>>);
+
+impl OurClaim {
+    fn set(&self, claim: Option<Claimed>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = claim;
+    }
+
+    fn get(&self) -> Option<Claimed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Without an answer for good a repeat may try again. What the customer should hear is why, not what becomes of the key.
+    async fn give_back(&self, app: &App) {
+        let Some(claim) = self.get() else { return };
+        match tokio::time::timeout(app.store.patience(), claim.give_back(&app.store)).await {
+            Ok(Ok(())) => self.set(None),
+            Ok(Err(error)) => tracing::warn!(%error, "an idempotency key stays claimed"),
+            Err(_) => tracing::warn!("an idempotency key stays claimed: the database hangs"),
+        }
+    }
+}
+
 /// Pays an order.
 ///
 /// # Errors
@@ -72,13 +97,27 @@ struct Held {
 /// Nothing is charged twice if the future is dropped, but the order is then settled only after a while. So the service runs
 /// it in a task, which a customer who hangs up does not end.
 pub async fn pay(app: &App, payment: &Payment) -> Result<Answer, Error> {
+    let claim = OurClaim::default();
+    let outcome = app.in_time(pay_in_line(app, payment, &claim)).await;
+    if outcome.is_err() {
+        // The body could not, if a loss or the time-out has stopped it. Nobody is at this payment any more.
+        claim.give_back(app).await;
+    }
+    outcome
+}
+
+async fn pay_in_line(app: &App, payment: &Payment, claim: &OurClaim) -> Result<Answer, Error> {
     // Repeats of an answered request need no lock.
     if app.config.idempotency.is_on()
         && let Some(answer) = idempotency::answered(&app.store, &payment.key, &payment.request).await?
     {
         return Ok(answer);
     }
-    if app.config.lock.is_on() { pay_locked(app, payment).await } else { pay_claimed(app, payment, None).await }
+    if app.config.lock.is_on() {
+        pay_locked(app, payment, claim).await
+    } else {
+        pay_claimed(app, payment, claim, None).await
+    }
 }
 
 /// The first line of defence: one payment of an order at a time. The ttl is shorter than the provider may take; what it
@@ -92,12 +131,12 @@ pub async fn pay(app: &App, payment: &Payment) -> Result<Answer, Error> {
     fencing_token = token,
     manager = app.locks.clone()
 )]
-async fn pay_locked(app: &App, payment: &Payment) -> Result<Answer, Error> {
-    pay_claimed(app, payment, Some(Held { lease, token })).await
+async fn pay_locked(app: &App, payment: &Payment, claim: &OurClaim) -> Result<Answer, Error> {
+    pay_claimed(app, payment, claim, Some(Held { lease, token })).await
 }
 
 /// The second line: one request for each key, and one answer.
-async fn pay_claimed(app: &App, payment: &Payment, held: Option<Held>) -> Result<Answer, Error> {
+async fn pay_claimed(app: &App, payment: &Payment, ours: &OurClaim, held: Option<Held>) -> Result<Answer, Error> {
     if !app.config.idempotency.is_on() {
         return pay_once(app, payment, held).await.map(Receipt::into_answer);
     }
@@ -106,6 +145,7 @@ async fn pay_claimed(app: &App, payment: &Payment, held: Option<Held>) -> Result
         Claim::Answered(answer) => return Ok(answer),
         Claim::Ours(claim) => claim,
     };
+    ours.set(Some(claim.clone()));
     match pay_once(app, payment, held).await {
         Ok(receipt) => {
             let answer = receipt.into_answer();
@@ -113,10 +153,8 @@ async fn pay_claimed(app: &App, payment: &Payment, held: Option<Held>) -> Result
             Ok(answer)
         }
         Err(why) => {
-            // No answer for good: a repeat may try again. What the customer should hear is why, not what becomes of the key.
-            if let Err(also) = claim.give_back(&app.store).await {
-                tracing::warn!(error = %also, "an idempotency key stays claimed");
-            }
+            // Before the lock is free: who stands in line may have the same key.
+            ours.give_back(app).await;
             Err(why)
         }
     }

@@ -113,7 +113,9 @@ pub async fn every(app: &App, period: Duration) {
         };
         metrics::counter!("reconciliations_total", "result" => result).increment(1);
         match outcome {
-            Ok(report) => tracing::info!(?report, "reconciled"),
+            Ok(report) if report.ran => tracing::info!(?report, "reconciled"),
+            // Where somebody else is at it, that was told.
+            Ok(_) => tracing::debug!("the reconciliation was done by another instance"),
             Err(why) => tracing::warn!(error = %why, "the reconciliation failed"),
         }
         if result != "ran" {

@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::Failure;
-use crate::app::App;
+use crate::app::{self, App};
 use crate::config::ServeConfig;
 use crate::error::Error;
 use crate::{observe, reconcile};
@@ -35,6 +35,8 @@ const AFTER_THE_LAST_PAYMENT: Duration = Duration::from_secs(5);
 ///
 /// Where it can't listen, or the database or the server of the locks is not to be had.
 pub async fn serve(config: ServeConfig) -> Result<(), Failure> {
+    // Before there are metrics: it is no lock of the service's.
+    app::check_lock_options(&config).await?;
     observe::start();
     let listener = TcpListener::bind(&config.listen).await?;
     let app = Arc::new(App::connect(config).await?);

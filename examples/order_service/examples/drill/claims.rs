@@ -8,6 +8,24 @@ pub(crate) fn broken(reports: &[Report]) -> Vec<String> {
     reports.iter().flat_map(broken_by).collect()
 }
 
+/// The claims that were kept, in words.
+pub(crate) fn kept(reports: &[Report]) -> Vec<String> {
+    let kept = reports.iter().filter(|report| broken_by(report).is_empty());
+    kept.filter_map(|report| {
+        let (mode, orders) = (report.mode.name, report.bills.len());
+        let more_than_once: usize = report.by_charges().into_iter().skip(2).sum();
+        Some(match report.mode.claim? {
+            Claim::Once => format!(
+                "{mode}: each of {orders} orders was charged exactly once, with a receipt, and is stored as paid"
+            ),
+            Claim::Harm => {
+                format!("{mode}: the faults did harm, {more_than_once} of {orders} orders were charged more than once")
+            }
+        })
+    })
+    .collect()
+}
+
 fn broken_by(report: &Report) -> Vec<String> {
     let mode = report.mode.name;
     match report.mode.claim {
@@ -52,6 +70,14 @@ mod tests {
     fn with_all_on_each_order_is_charged_once() {
         assert!(broken(&[report("all", &[1, 1, 1])]).is_empty());
         assert_eq!(broken(&[report("all", &[1, 2, 0])]).len(), 2);
+    }
+
+    #[test]
+    fn what_was_kept_is_told_of_each_claim_of_the_run() {
+        let told = kept(&[report("none", &[1, 3]), report("lock+fencing", &[1, 1]), report("all", &[1])]);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].starts_with("none: the faults did harm, 1 of 2 orders"), "{told:?}");
+        assert!(kept(&[report("all", &[2])]).is_empty());
     }
 
     #[test]

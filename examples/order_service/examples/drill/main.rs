@@ -91,6 +91,9 @@ async fn all_modes(settings: &Settings) -> Result<ExitCode, Failure> {
     println!("picture: {}", settings.chart.display());
 
     let broken = claims::broken(&reports);
+    for claim in claims::kept(&reports) {
+        println!("kept: {claim}");
+    }
     for claim in &broken {
         println!("NOT KEPT: {claim}");
     }

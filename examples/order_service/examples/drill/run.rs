@@ -100,7 +100,9 @@ async fn watch(
             _ = tick.tick() => {
                 let charges = world.charges().await?.len();
                 let (done, devices) = (paid.len(), paid.len() + customers.len());
-                progress.tell_state(&format!("charges: {charges} for {orders} orders; devices with a receipt: {done} of {devices}"));
+                progress.tell_state(&format!(
+                    "{charges} charges for {orders} orders; {done} of {devices} devices have their receipt or gave up"
+                ));
             }
         }
     }

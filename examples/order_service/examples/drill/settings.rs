@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     /// What the plan is made from: who taps when and where, and what fails when. Without it each run has another.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Fewer orders, in the three modes that matter most.
+    /// Fewer orders, in three modes: `none`, `lock` and `all`.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only this mode, by the lines of defence that are on: `none`, `lock`, `lock+fencing`, `all` .. May be given several times.

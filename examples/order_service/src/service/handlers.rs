@@ -96,7 +96,7 @@ pub(super) async fn pay(
     let payment = Payment { order, key, request, amount };
     // A customer who hangs up drops this handler. The payment goes on and is counted, or it would have to be settled later.
     let at_work = tokio::spawn(async move {
-        let outcome = app.in_time(pay::pay(&app, &payment)).await;
+        let outcome = pay::pay(&app, &payment).await;
         observe::note_payment(&outcome);
         outcome
     });

@@ -1,4 +1,4 @@
-//! Each of the three lines holds alone, and without all of them the incident happens.
+//! What each of the three lines stops, and that without all of them the incident happens. None survives every attack alone.
 
 use distlock::FencingToken;
 use order_service::config::SENDING_MARGIN;
@@ -13,7 +13,7 @@ use crate::harness::{Customer, Gate, Kind, Reply, World};
 const PROVIDER: &str = "--delay 500ms --failure-rate 0";
 
 #[tokio::test]
-async fn the_lock_alone_lets_one_charge_through() {
+async fn the_lock_alone_lets_one_charge_through_while_nothing_breaks() {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let flags = "--idempotency off --fencing off";
     let (one, other) = tokio::join!(world.serve(flags), world.serve(flags));
@@ -22,7 +22,7 @@ async fn the_lock_alone_lets_one_charge_through() {
 }
 
 #[tokio::test]
-async fn the_idempotency_key_alone_lets_one_charge_through() {
+async fn the_idempotency_key_alone_lets_equal_payments_charge_once() {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let flags = "--lock off --fencing off";
     let (one, other) = tokio::join!(world.serve(flags), world.serve(flags));
@@ -32,21 +32,21 @@ async fn the_idempotency_key_alone_lets_one_charge_through() {
 }
 
 #[tokio::test]
-async fn the_fencing_token_alone_lets_one_charge_through() {
+async fn the_lock_with_its_fencing_token_stops_a_holder_that_is_late() {
     let (late, later, charges) = two_who_both_believe_they_have_the_lock("--idempotency off").await;
     assert_eq!((late.status, late.body["kind"].as_str()), (503, Some("late")), "{late:?}");
     assert_eq!((later.status, charges), (200, 1), "{later:?}");
 }
 
-/// What the test above would see if the store took everything.
+/// The lock alone: what the test above would see if the store took everything.
 #[tokio::test]
 async fn without_the_fencing_token_a_holder_that_is_late_charges_as_well() {
     let (_, _, charges) = two_who_both_believe_they_have_the_lock("--idempotency off --fencing off").await;
     assert_eq!(charges, 2);
 }
 
-/// Stops one payment right before it records its intent, lets Redis forget its lock, lets another one get as far, and lets both
-/// go on. The ttl is so long that no renewal notices.
+/// Stops one payment right before it records its intent, or its charge where there is no intent, lets Redis forget its lock, lets
+/// another one get as far, and lets both go on. The ttl is so long that no renewal notices.
 async fn two_who_both_believe_they_have_the_lock(flags: &str) -> (Reply, Reply, usize) {
     let world = World::new(Kind::Servers, PROVIDER).await;
     let flags = format!("{flags} --ttl 10m");

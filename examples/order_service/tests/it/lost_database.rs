@@ -24,6 +24,22 @@ async fn a_database_that_goes_down_in_mid_payment_is_503() {
     assert_eq!(world.charges(&order).await, 1);
 }
 
+#[tokio::test]
+async fn a_payment_that_was_stopped_has_given_its_key_back() {
+    let world = World::new(Kind::Servers, PROVIDER).await;
+    // Without the lock, whose `max_hold` would be over first.
+    let customer = world.serve("--lock off --ttl 1s --wait 1s --provider-timeout 100ms --settle-after 1h").await;
+    let order = customer.order(1_200).await;
+    let gate = Gate::close(&world.database()).await;
+    assert_is_503(&customer.pay(&order, "tap").await, "timed_out");
+    let stopped = r#"payments_total{result="timed_out"} 1"#;
+    eventually("the payment is over", async || customer.text("/metrics").await.contains(stopped).then_some(())).await;
+    gate.open().await;
+    // What the database makes of the intent that it was still at is left to it.
+    let again = customer.pay(&order, "tap").await;
+    assert!(again.status == 200 || again.body["kind"] == "unsettled", "{again:?}");
+}
+
 /// The first to hang are stopped, lock or not; those behind them, for whom there is no connection, hear of it sooner.
 #[tokio::test]
 async fn a_database_that_hangs_is_503_and_keeps_no_lock() {

@@ -37,6 +37,10 @@ async fn a_lock_that_is_lost_in_mid_payment_is_503_and_the_payment_is_settled() 
     let (reply, ()) = tokio::join!(customer.pay(&order, "tap"), lose);
     assert_eq!((reply.status, reply.body["kind"].as_str()), (503, Some("lost")), "{reply:?}");
 
+    // Nobody is at it any more, so a repeat hears at once when it can be settled.
+    let early = customer.pay(&order, "tap").await;
+    assert_eq!((early.status, early.body["kind"].as_str()), (409, Some("unsettled")), "{early:?}");
+    assert!(early.retry_after.is_some_and(|seconds| (2..=20).contains(&seconds)), "{early:?}");
     let last = customer.pay_at_last(&order, "tap").await;
     world.is_idle().await;
     assert_eq!((last.status, world.charges(&order).await), (200, 1), "{last:?}");
