@@ -15,7 +15,7 @@ use crate::eventually::SOON;
 use crate::tied;
 
 /// The test of a test binary that plays the role of a child.
-const ENTRY: &str = "roles::child_entry";
+pub const ENTRY: &str = "roles::child_entry";
 const ROLE: &str = "DISTLOCK_IT_ROLE";
 const ARGUMENTS: &str = "DISTLOCK_IT_ARGUMENTS";
 /// Between two arguments; no key, path or URL has it.
