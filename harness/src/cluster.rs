@@ -149,6 +149,22 @@ impl Cluster {
         for node in [to, from] {
             node.say(cmd("CLUSTER").arg("SETSLOT").arg(slot).arg("NODE").arg(&id)).await;
         }
+        self.has_one_epoch().await;
+    }
+
+    /// Waits until all nodes have heard of the latest move. One that takes a slot back before that may give itself the epoch that the
+    /// other has, who then settles the tie by a higher one, and has the slot again.
+    async fn has_one_epoch(&self) {
+        let agreed = || async {
+            let mut epochs = Vec::new();
+            for node in &self.nodes {
+                let info: String = node.query(cmd("CLUSTER").arg("INFO")).await.unwrap_or_default();
+                let epoch = info.lines().find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+                epochs.extend(epoch.map(str::to_owned));
+            }
+            epochs.windows(2).all(|pair| pair[0] == pair[1])
+        };
+        eventually("the nodes to agree on an epoch", agreed).await;
     }
 
     /// Moves a slot with all that is in it.
