@@ -7,9 +7,14 @@
 
 local extended = {}
 for i, lock in ipairs(KEYS) do
-  extended[i] = 0
+  local value = redis.pcall('GET', lock)
+  if type(value) == 'table' and value.err and not string.find(value.err, 'WRONGTYPE') then
+    -- That says nothing of who has the lock. Once more, for an error that tells where it comes from.
+    redis.call('GET', lock)
+  end
   -- What has a value of another type is none of ours.
-  if redis.pcall('GET', lock) == ARGV[2 * i - 1] then
+  extended[i] = 0
+  if value == ARGV[2 * i - 1] then
     extended[i] = redis.call('PEXPIRE', lock, ARGV[2 * i])
   end
 end

@@ -168,3 +168,31 @@ async fn the_leases_of_many_locks_are_renewed_in_few_commands_and_each_for_itsel
     let renewals = 3.0 * ttls * locks;
     assert!(calls < renewals / 20.0, "{calls} calls for {renewals:.0} renewals");
 }
+
+/// An error says nothing of who has a lock, also where one command renews several.
+#[tokio::test]
+async fn a_server_that_refuses_to_look_costs_no_lease_before_its_end() {
+    let server = Server::options().user("locks on >password ~* &* +@all").start().await;
+    let manager = connect(&format!("redis://locks:password@{}", server.address())).await;
+    let ttl = Duration::from_secs(6);
+    let mut guards = Vec::new();
+    for number in 0..50 {
+        guards.push(manager.lock(format!("k{number}")).ttl(ttl).acquire().await.unwrap());
+    }
+    let user = |rule: &str| cmd("ACL").arg("SETUSER").arg("locks").arg(rule).clone();
+    server.query::<()>(&user("-get")).await.unwrap();
+    server.query::<()>(cmd("ACL").arg("LOG").arg("RESET")).await.unwrap();
+    let refused = || async { !server.query::<Vec<redis::Value>>(cmd("ACL").arg("LOG")).await.unwrap().is_empty() };
+    eventually("a renewal to be refused", refused).await;
+    // Long enough for all of them to be due, and for a loss to be noticed; far from the end of any lease.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.query::<()>(&user("+get")).await.unwrap();
+    for guard in &guards {
+        // Beyond the end of what was granted at first.
+        eventually("another renewal", || async { server.pttl(&redis_key(guard.lease().key())).await > 5_000 }).await;
+        guard.lease().ensure_held().unwrap();
+    }
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
