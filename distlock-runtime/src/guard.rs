@@ -238,7 +238,7 @@ impl Drop for LockGuard {
         if strays.requests > 0 {
             watchdog.free_strays(hold, strays);
         }
-        // Last, since a meter of the application's may panic.
+        // When nothing of it is left to do.
         if !hold.passes() {
             events::ended(hold);
         }

@@ -15,6 +15,11 @@ use crate::world::World;
 
 /// The faults of clients and of their ways to the servers.
 pub(crate) async fn break_clients(world: &World, clients: &mut Clients, faults: &[Fault], until: Instant) -> usize {
+    one_by_one(world, faults, until, async |fault| of_client(world, clients, fault).await).await
+}
+
+/// Makes faults until it is time to end, and says how many.
+async fn one_by_one(world: &World, faults: &[Fault], until: Instant, mut strike: impl AsyncFnMut(&Fault)) -> usize {
     let mut made = 0;
     for fault in faults {
         // How long all goes well is part of the plan.
@@ -23,7 +28,7 @@ pub(crate) async fn break_clients(world: &World, clients: &mut Clients, faults: 
             break;
         }
         world.note(&format!("fault {fault}"));
-        of_client(world, clients, fault).await;
+        strike(fault).await;
         world.note(&format!("fault end of {:?} of {}", fault.kind, fault.victim));
         made += 1;
     }
@@ -91,19 +96,7 @@ fn slow(links: &[Proxy], millis: u64) {
 
 /// The faults of servers.
 pub(crate) async fn break_servers(world: &World, faults: &[Fault], until: Instant) -> usize {
-    let mut made = 0;
-    for fault in faults {
-        // How long all goes well is part of the plan.
-        sleep(fault.after).await;
-        if Instant::now() >= until {
-            break;
-        }
-        world.note(&format!("fault {fault}"));
-        of_server(world, fault).await;
-        world.note(&format!("fault end of {:?} of {}", fault.kind, fault.victim));
-        made += 1;
-    }
-    made
+    one_by_one(world, faults, until, async |fault| of_server(world, fault).await).await
 }
 
 async fn of_server(world: &World, fault: &Fault) {

@@ -150,7 +150,7 @@ impl Listener {
 }
 
 /// Between two looks at what has come in. Where events come one after the other, the calls that they come from need not wake this
-/// thread each time, which would cost them a tenth of what a lock costs.
+/// thread each time, which would cost them up to a sixth of what a lock costs.
 const BREATH: Duration = Duration::from_millis(2);
 
 /// Until nobody is left who could tell of something.

@@ -1,5 +1,5 @@
-//! Renewals. A server that has many locks of ours is told of all of them in one command: it costs a tenth of what as many commands
-//! do, here and there.
+//! Renewals. A server that has many locks of ours is told of all of them in one command: that costs less than as many commands do,
+//! here and there.
 
 use std::time::Duration;
 
