@@ -75,7 +75,14 @@ struct Inherited {
 }
 
 impl Hold {
-    pub(crate) fn new(key: Key, owner: &str, terms: Terms, audience: Audience) -> Hold {
+    pub(crate) fn new(
+        key: Key,
+        owner: &str,
+        terms: Terms,
+        audience: Audience,
+        waiter: Option<Arc<str>>,
+        traces: Option<Arc<Traces>>,
+    ) -> Hold {
         let mut value = String::with_capacity(37 + owner.len());
         value.push_str(Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()));
         value.push('/');
@@ -84,7 +91,7 @@ impl Hold {
             key,
             value,
             inherited: OnceLock::new(),
-            traces: None,
+            traces,
             granted: OnceLock::new(),
             outer: OnceLock::new(),
             inner: OnceLock::new(),
@@ -92,7 +99,7 @@ impl Hold {
             outdone: AtomicBool::new(false),
             others: OnceLock::new(),
             marked: AtomicBool::new(false),
-            waiter: None,
+            waiter,
             fence: AtomicU64::new(0),
             terms,
             audience,
@@ -110,28 +117,19 @@ impl Hold {
 
     /// The hold of a call that will not be made.
     pub(crate) fn never() -> Hold {
-        let hold = Hold::new(Key::nothing(), "", Terms::nothing(), Audience::nobody());
+        let hold = Hold::new(Key::nothing(), "", Terms::nothing(), Audience::nobody(), None, None);
         hold.state.0.store(ENDED, Ordering::Release);
         hold
-    }
-
-    /// The same, for a manager that may stand in line.
-    pub(crate) fn waiting_as(self, waiter: &Arc<str>) -> Hold {
-        Hold { waiter: Some(waiter.clone()), ..self }
-    }
-
-    /// The same, where the backend keeps locks in several places.
-    pub(crate) fn with_traces(self, traces: Traces) -> Hold {
-        Hold { traces: Some(Arc::new(traces)), ..self }
     }
 
     /// The next attempt of the same call, with a value of its own.
     pub(crate) fn afresh(&self) -> Hold {
         let owner = self.value.split_once('/').map_or("", |(_, owner)| owner);
-        let hold = Hold::new(self.key.clone(), owner, self.terms, self.audience.clone());
-        hold.attempt.store(self.attempt(), Ordering::Relaxed);
         let traces = self.traces.as_ref().map(|traces| Arc::new(traces.afresh()));
-        Hold { waiter: self.waiter.clone(), traces, asked: self.asked, ..hold }
+        let (audience, waiter) = (self.audience.clone(), self.waiter.clone());
+        let hold = Hold::new(self.key.clone(), owner, self.terms, audience, waiter, traces);
+        hold.attempt.store(self.attempt(), Ordering::Relaxed);
+        Hold { asked: self.asked, ..hold }
     }
 
     pub(crate) fn traces(&self) -> Option<&Arc<Traces>> {

@@ -226,17 +226,15 @@ impl Core {
         let (first, others) = keys.in_order();
         let key = self.keys_in_spans.then_some(first.as_str());
         let audience = Audience::of_call(function, key, self.listener.as_ref());
-        let hold = |key| {
-            let hold = Hold::new(key, &self.owner, terms, audience.clone());
-            let hold = if terms.wait.is_some() { hold.waiting_as(self.ears.name()) } else { hold };
-            if self.backend.reuses_values() { hold } else { hold.with_traces(Traces::new(self.watchdog.sweeper())) }
-        };
-        let others: Vec<Arc<Hold>> = others.into_iter().map(|key| Arc::new(hold(key))).collect();
-        let first = hold(first);
+        let waiter = || terms.wait.is_some().then(|| self.ears.name().clone());
+        let traces = || (!self.backend.reuses_values()).then(|| Arc::new(Traces::new(self.watchdog.sweeper())));
+        let hold = |key, audience| Arc::new(Hold::new(key, &self.owner, terms, audience, waiter(), traces()));
+        let others: Vec<_> = others.into_iter().map(|key| hold(key, audience.clone())).collect();
+        let first = hold(first, audience);
         if !others.is_empty() {
             first.set_others(others);
         }
-        Ok((self, Arc::new(first)))
+        Ok((self, first))
     }
 
     pub(crate) fn ensure_open(&self) -> Result<(), LockError> {

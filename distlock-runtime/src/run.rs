@@ -91,14 +91,21 @@ where
         let mut this = self.project();
         if let PhaseProjection::Preparing { prepare } = this.phase.as_mut().project() {
             let Some(prepare) = prepare.take() else { return Poll::Pending };
-            let next = begin(prepare(), this.hold, *this.acquire);
-            this.phase.set(next);
+            match prepare() {
+                Ok((core, hold)) => {
+                    *this.hold = Some(hold.clone());
+                    this.phase.set(Phase::Acquiring { acquiring: (this.acquire)(core, hold) });
+                }
+                Err(error) => this.phase.set(Phase::Refused { error: Some(error) }),
+            }
             *this.part = this.hold.as_ref().map_or_else(Span::none, |hold| hold.audience.acquiring());
         }
         let hold = this.hold.as_deref();
         let _in_span = hold.map(|hold| hold.audience.span.enter());
+        let mut judged = false;
         let ended = loop {
-            let next = match this.phase.as_mut().project() {
+            // Each arm sets the next phase by itself: what is moved then is as large as that, and not as the largest.
+            match this.phase.as_mut().project() {
                 PhaseProjection::Refused { error } => match error.take() {
                     Some(error) => break Ended::Failed(error),
                     None => return Poll::Pending,
@@ -108,21 +115,20 @@ where
                     Ok(guard) => {
                         // The body's lease was made before the attempts, of which each may have had a hold of its own.
                         hold.inspect(|hold| hold.stands_for(guard.hold()));
-                        match guard.ensure_held() {
-                            Ok(()) => {
-                                *this.part = guard.hold().audience.holding();
-                                Phase::Holding { guard: Some(guard) }
-                            }
-                            Err(error) => break Ended::Failed(error),
+                        *this.part = guard.hold().audience.holding();
+                        if let Err(error) = guard.ensure_held() {
+                            break Ended::Failed(error);
                         }
+                        judged = true;
+                        this.phase.set(Phase::Holding { guard: Some(guard) });
                     }
                     Err(error) => break Ended::Failed(error),
                 },
                 PhaseProjection::Holding { guard } => {
-                    match ready!(this.part.in_scope(|| poll_holding(guard, this.body.as_mut(), cx))) {
+                    match ready!(this.part.in_scope(|| poll_holding(guard, this.body.as_mut(), judged, cx))) {
                         Ok((guard, returned)) => {
                             *this.part = Span::none();
-                            Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) }
+                            this.phase.set(Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) });
                         }
                         Err(error) => break Ended::Failed(error),
                     }
@@ -136,28 +142,12 @@ where
                 }
                 // To poll a future after its end, or after it panicked, is a mistake of the caller's, but none to panic for.
                 PhaseProjection::Preparing { .. } | PhaseProjection::Done => return Poll::Pending,
-            };
-            this.phase.set(next);
+            }
         };
         this.body.set(None);
         this.phase.set(Phase::Done);
         *this.part = Span::none();
         this.settle.take().map_or(Poll::Pending, |settle| Poll::Ready(ended.settle(settle)))
-    }
-}
-
-/// The phase after a call was prepared.
-fn begin<P, A, R, T>(
-    prepared: Prepared,
-    place: &mut Option<Arc<Hold>>,
-    acquire: fn(Arc<Core>, Arc<Hold>) -> A,
-) -> Phase<P, A, R, T> {
-    match prepared {
-        Ok((core, hold)) => {
-            *place = Some(hold.clone());
-            Phase::Acquiring { acquiring: acquire(core, hold) }
-        }
-        Err(error) => Phase::Refused { error: Some(error) },
     }
 }
 
@@ -191,11 +181,12 @@ impl<T> Ended<T> {
 fn poll_holding<F: Future>(
     place: &mut Option<LockGuard>,
     mut body: Pin<&mut Option<F>>,
+    judged: bool,
     cx: &mut Context<'_>,
 ) -> Poll<Result<(LockGuard, F::Output), LockError>> {
     // Out of its place while the body is polled: if the body panics, the lock is freed on the way.
     let Some(guard) = place.take() else { return Poll::Pending };
-    match poll_body(&guard, body.as_mut(), cx) {
+    match poll_body(&guard, body.as_mut(), judged, cx) {
         Poll::Pending => {
             *place = Some(guard);
             Poll::Pending
@@ -207,18 +198,19 @@ fn poll_holding<F: Future>(
     }
 }
 
-/// Polls the body if its lease is good. The lease is judged by the clock before every poll, so that a process that was
-/// paused for longer than its lease does not take another step.
+/// Polls the body if its lease is good. The lease is judged by the clock before every poll, unless that was done just now, so
+/// that a process that was paused for longer than its lease does not take another step.
 fn poll_body<F: Future>(
     guard: &LockGuard,
     body: Pin<&mut Option<F>>,
+    judged: bool,
     cx: &mut Context<'_>,
 ) -> Poll<Result<F::Output, LockError>> {
     let hold = guard.hold();
     let cancels = hold.terms.on_lost == OnLost::Cancel;
     let check = || guard.ensure_held();
-    if let (Err(error), true) = (check(), cancels) {
-        return Poll::Ready(Err(error));
+    if cancels && !judged {
+        check()?;
     }
     let Some(body) = body.as_pin_mut() else { return Poll::Pending };
     let polling = Polling::begin(guard.core(), hold);

@@ -106,8 +106,16 @@ impl RedisBackend {
     }
 
     async fn live(&self, patience: Duration) -> Result<Arc<Live>, BackendError> {
-        let live = self.connections.get(patience).await?;
-        Ok(if self.asking { Arc::new(live.asking()) } else { live })
+        self.connections.get(patience).await.map(|live| self.as_asked(live))
+    }
+
+    /// A connection, if there is one that works.
+    fn at_once(&self) -> Result<Option<Arc<Live>>, BackendError> {
+        Ok(self.connections.at_once()?.map(|live| self.as_asked(live)))
+    }
+
+    fn as_asked(&self, live: Arc<Live>) -> Arc<Live> {
+        if self.asking { Arc::new(live.asking()) } else { live }
     }
 
     /// The same for one of several servers, which keep no lines.
@@ -152,15 +160,15 @@ impl RedisBackend {
         let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
         match attempt {
-            Attempt::First if entry.fencing.is_none() && !entry.kind.is_shared() => live.acquire_first(entry).await,
-            Attempt::First | Attempt::Repeated => Box::pin(live.acquire_by_script(entry)).await,
+            Attempt::First if entry.fencing.is_none() && !entry.kind.is_shared() => live.acquire_first(&entry).await,
+            Attempt::First | Attempt::Repeated => Box::pin(live.acquire_by_script(&entry)).await,
         }
     }
 
     async fn wait(&self, entry: Entry<'_>, route: &mut Option<Arc<dyn Route>>) -> Result<Turn, BackendError> {
         let live = self.live(self.connect_timeout).await?;
         *route = Some(live.clone());
-        live.wait(entry).await
+        live.wait(&entry).await
     }
 
     pub(crate) async fn acquire_all(
@@ -185,7 +193,7 @@ impl RedisBackend {
     /// Releases a lock without a look at its line, for the time while the two may be on different nodes of a cluster. Who
     /// waits finds out by asking.
     pub(crate) async fn release_alone(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
-        self.live(entry.timeout).await?.release(&FREE, entry).await
+        self.live(entry.timeout).await?.release(&FREE, &entry).await
     }
 
     /// What a node of a cluster knows of the cluster.
@@ -195,17 +203,25 @@ impl RedisBackend {
 
     pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
-        let live = self.live(entry.timeout).await?;
-        match live.release(self.release, entry.since(begin)).await {
-            // As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the
-            // first request was carried out after all, so that it says nothing.
+        let (live, entry) = match self.at_once()? {
+            Some(live) => (live, entry),
+            None => (Box::pin(self.live(entry.timeout)).await?, entry.since(begin)),
+        };
+        match live.release(self.release, &entry).await {
             Err(interrupted) if interrupted.is_interrupted() => {
-                let live = Box::pin(self.live(entry.since(begin).timeout)).await?;
-                let again = Box::pin(live.release(self.release, entry.since(begin))).await?;
-                if again == Released::Freed { Ok(again) } else { Err(interrupted) }
+                Box::pin(self.release_again(entry.since(begin), interrupted)).await
             }
             answer => answer,
         }
+    }
+
+    /// As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the first request
+    /// was carried out after all, so that it says nothing.
+    async fn release_again(&self, entry: Entry<'_>, interrupted: BackendError) -> Result<Released, BackendError> {
+        let begin = Time::now();
+        let live = self.live(entry.timeout).await?;
+        let again = live.release(self.release, &entry.since(begin)).await?;
+        if again == Released::Freed { Ok(again) } else { Err(interrupted) }
     }
 
     /// Connects to a node of a cluster to hear what is published in its slots.

@@ -57,19 +57,21 @@ impl Connections {
     ///
     /// The attempt to connect goes on, so that the next caller finds it further on.
     pub(super) async fn get(self: &Arc<Self>, patience: Duration) -> Result<Arc<Live>, BackendError> {
-        let Ok(runtime) = Handle::try_current() else {
-            return Err(BackendError::lasting("no Tokio runtime is running here; one with I/O and time is needed"));
-        };
-        match self.usable(runtime.id()) {
+        match self.at_once()? {
             Some(live) => Ok(live),
             // In a box, since its future is larger than what every command should carry with it.
-            None => Box::pin(self.connect(&runtime, patience)).await,
+            None => Box::pin(self.connect(patience)).await,
         }
+    }
+
+    /// The running runtime's connection, if there is one that works.
+    pub(super) fn at_once(&self) -> Result<Option<Arc<Live>>, BackendError> {
+        runtime().map(|runtime| self.usable(runtime.id()))
     }
 
     /// Whether the running runtime has a connection that works.
     pub(super) fn is_ready(&self) -> bool {
-        Handle::try_current().is_ok_and(|runtime| self.usable(runtime.id()).is_some())
+        self.at_once().is_ok_and(|live| live.is_some())
     }
 
     /// Why the running runtime has no connection, if the last attempt to make one has failed.
@@ -101,10 +103,10 @@ impl Connections {
         outcome.as_ref()?.as_ref().ok().filter(|live| live.is_usable()).cloned()
     }
 
-    async fn connect(self: &Arc<Self>, runtime: &Handle, patience: Duration) -> Result<Arc<Live>, BackendError> {
+    async fn connect(self: &Arc<Self>, patience: Duration) -> Result<Arc<Live>, BackendError> {
         let Site { address, .. } = self.dialer.site();
         let ended = || BackendError::passing(format!("the runtime ended while it was connecting to {address}"));
-        let mut attempt = self.join_attempt(runtime).ok_or_else(ended)?;
+        let mut attempt = self.join_attempt(&runtime()?).ok_or_else(ended)?;
         match tokio::time::timeout(patience, attempt.wait_for(Option::is_some)).await {
             Ok(Ok(outcome)) => {
                 let outcome = outcome.clone().ok_or_else(ended)?;
@@ -145,6 +147,11 @@ impl Connections {
             slots.push(slot);
         }
     }
+}
+
+fn runtime() -> Result<Handle, BackendError> {
+    let none = |_| BackendError::lasting("no Tokio runtime is running here; one with I/O and time is needed");
+    Handle::try_current().map_err(none)
 }
 
 /// Whether this attempt is under way, or has made a connection that works.

@@ -86,7 +86,7 @@ impl Live {
     }
 
     /// Takes a lock by a plain `SET`, which costs what hand-written code costs. Nothing of ours can be there yet.
-    pub(super) async fn acquire_first(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
+    pub(super) async fn acquire_first(&self, entry: &Entry<'_>) -> Result<Acquired, BackendError> {
         let name = self.site.name(entry.key);
         let mut set = Cmd::with_capacity(6, name.len() + entry.value.len() + 32);
         set.arg("SET").arg(&name).arg(entry.value).arg("NX").arg("PX").arg(millis(entry.ttl));
@@ -101,7 +101,7 @@ impl Live {
 
     /// Asks for the holder of a lock that was refused. The holder may go or change between the two questions, which makes
     /// the answer old but no danger: it is for people, and for the pause before the next try.
-    async fn ask_who_holds(&self, name: &str, entry: Entry<'_>) -> Result<Acquired, BackendError> {
+    async fn ask_who_holds(&self, name: &str, entry: &Entry<'_>) -> Result<Acquired, BackendError> {
         let begin = Time::now();
         let mut questions = redis::pipe();
         questions.cmd("GET").arg(name).cmd("PTTL").arg(name);
@@ -110,7 +110,7 @@ impl Live {
         let answers = answers.map_err(|error| self.explain(error).nothing_done())?;
         if answers.first().is_some_and(|value| value.as_ref().is_err_and(is_wrong_type)) {
             // Others may have shares of it, and these may have expired.
-            return self.acquire_by_script(Entry { marked: true, ..entry.since(begin) }).await;
+            return self.acquire_by_script(&Entry { marked: true, ..entry.since(begin) }).await;
         }
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         match answers.map_err(|error| self.explain(error).nothing_done())?.as_slice() {
@@ -121,11 +121,11 @@ impl Live {
     }
 
     /// Takes a lock that an earlier try may have taken already, or one with a fencing token, or a share.
-    pub(super) async fn acquire_by_script(&self, entry: Entry<'_>) -> Result<Acquired, BackendError> {
+    pub(super) async fn acquire_by_script(&self, entry: &Entry<'_>) -> Result<Acquired, BackendError> {
         let script = if entry.kind.is_shared() { &SHARE } else { &ACQUIRE };
         match self.call(script, entry).await? {
             Value::Array(answer) => match answer.as_slice() {
-                [Value::Int(1), fence] => Ok(Acquired::Granted(self.fencing_token(fence, &entry)?)),
+                [Value::Int(1), fence] => Ok(Acquired::Granted(self.fencing_token(fence, entry)?)),
                 [Value::Int(0), value, pttl, Value::Int(by_shares)] => {
                     entry.note_mark(*by_shares == 1);
                     self.held(self.text(value)?, pttl)
@@ -136,11 +136,11 @@ impl Live {
         }
     }
 
-    pub(super) async fn wait(&self, entry: Entry<'_>) -> Result<Turn, BackendError> {
+    pub(super) async fn wait(&self, entry: &Entry<'_>) -> Result<Turn, BackendError> {
         match self.call(&WAIT, entry).await? {
             Value::Array(answer) => match answer.as_slice() {
                 [Value::Int(1), fence, Value::Int(others)] => {
-                    Ok(Turn::Come { fencing_token: self.fencing_token(fence, &entry)?, others: *others > 0 })
+                    Ok(Turn::Come { fencing_token: self.fencing_token(fence, entry)?, others: *others > 0 })
                 }
                 [Value::Int(0), value, pttl, Value::Int(first), Value::Int(by_shares)] => {
                     entry.note_mark(*by_shares == 1);
@@ -258,7 +258,7 @@ impl Live {
     }
 
     /// Releases a lock by one of the scripts for that.
-    pub(super) async fn release(&self, script: &Lua, entry: Entry<'_>) -> Result<Released, BackendError> {
+    pub(super) async fn release(&self, script: &Lua, entry: &Entry<'_>) -> Result<Released, BackendError> {
         // A value of another type under the key is not our lock, so there is nothing of ours to free.
         let answer = match self.call(script, entry).await {
             Err(error) if error.is_foreign() => return Ok(Released::NotHeld),
@@ -309,9 +309,9 @@ impl Live {
         }
     }
 
-    async fn call(&self, lua: &Lua, entry: Entry<'_>) -> Result<Value, BackendError> {
+    async fn call(&self, lua: &Lua, entry: &Entry<'_>) -> Result<Value, BackendError> {
         let name = self.site.name(entry.key);
-        let command = |how: &str, text: &str| lua.command(how, text, &name, &entry, self.site.sharded);
+        let command = |how: &str, text: &str| lua.command(how, text, &name, entry, self.site.sharded);
         self.call_script(&lua.source, command, entry.timeout).await
     }
 
@@ -371,7 +371,7 @@ impl Route for Live {
                 Some(home) if home.has_moved() => {
                     Err(BackendError::passing(format!("{} is not the primary any more", self.site.address)))
                 }
-                _ => Live::release(self, &RELEASE, entry).await,
+                _ => Live::release(self, &RELEASE, &entry).await,
             }
         })
     }

@@ -189,25 +189,24 @@ impl Lua {
         let size = kind.len() + script.len() + keys * (name.len() + 6) + entry.value.len() + 100;
         let mut command = Cmd::with_capacity(keys + 9, size);
         command.arg(kind).arg(script).arg(keys).arg(name);
-        for helper in helpers {
-            command.arg(Helper(name, helper));
-        }
+        add_helpers(&mut command, name, helpers);
         command.arg(entry.value);
         (self.arguments)(&mut command, entry, sharded);
         command
     }
 }
 
-/// The name of a helper key, written into the command as it is.
-struct Helper<'a>(&'a str, &'static str);
-
-impl ToRedisArgs for Helper<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg_fmt(format_args!("{}{}", self.0, self.1));
+/// Adds the names of helper keys, which begin with the lock's.
+fn add_helpers(command: &mut Cmd, name: &str, helpers: &[&str]) {
+    let Some(longest) = helpers.iter().map(|helper| helper.len()).max() else { return };
+    let mut text = String::with_capacity(name.len() + longest);
+    text.push_str(name);
+    for helper in helpers {
+        text.truncate(name.len());
+        text.push_str(helper);
+        command.arg(&text);
     }
 }
-
-impl ToSingleRedisArg for Helper<'_> {}
 
 /// A call on several locks: their names, those of their fencing tokens, their terms and values.
 pub(super) fn command_for_all(kind: &str, script: &str, names: &[String], entries: &[Entry<'_>]) -> Cmd {
@@ -222,7 +221,7 @@ pub(super) fn command_for_all(kind: &str, script: &str, names: &[String], entrie
     command.arg(script).arg(names.len() * (1 + helpers().count())).arg(names);
     for helper in helpers() {
         for name in names {
-            command.arg(Helper(name, helper));
+            add_helpers(&mut command, name, &[helper]);
         }
     }
     if let Some(first) = entries.first() {
