@@ -30,7 +30,8 @@ if type(value) == 'table' then
   end
   value = false
 end
-if value ~= false and value ~= ARGV[1] then
+-- With the sign that others wait, or without.
+if value ~= false and value ~= ARGV[1] and value ~= ARGV[1] .. '+' then
   if KEYS[3] and ARGV[5] == '0' then
     redis.pcall('ZREM', KEYS[3], ':' .. ARGV[1])
   end
@@ -45,7 +46,7 @@ if count > 0 then
 end
 -- A request that comes late must not shorten what a later one has got.
 if value == false or redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  redis.call('SET', KEYS[1], value or ARGV[1], 'PX', ARGV[2])
 end
 if KEYS[3] then
   -- What is no set of marks is left alone.

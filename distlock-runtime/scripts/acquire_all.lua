@@ -27,7 +27,7 @@ local function refusal(i)
   local lock, mark, value = KEYS[i], KEYS[marks + i], ARGV[i + 5]
   if kind == '' then
     local holder = ask('GET', lock)
-    if holder == false or holder == value then
+    if holder == false or is_held_by(lock, kind, value, now) then
       return nil
     end
     if holder then

@@ -11,7 +11,9 @@ if ARGV[2] then
   -- include shares
   return part(KEYS[1], ARGV[2], ARGV[1], milliseconds())
 end
-if redis.call('GET', KEYS[1]) == ARGV[1] then
+local held = redis.call('GET', KEYS[1])
+-- With the sign that others wait, or without.
+if held == ARGV[1] or held == ARGV[1] .. '+' then
   return redis.call('DEL', KEYS[1])
 end
 return 0

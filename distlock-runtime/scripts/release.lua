@@ -17,7 +17,8 @@ local value, manager, kind = ARGV[1], ARGV[2] or '', ARGV[3] or ''
 -- To ask so needs no right that a lock without a line doesn't. What is no line of ours must not keep a lock from being freed.
 local lined = redis.call('PTTL', line) ~= -2 and type(redis.pcall('ZCARD', line)) ~= 'table'
 if kind == '' and not lined and ARGV[4] ~= '1' then
-  if redis.call('GET', lock) == value then
+  local held = redis.call('GET', lock)
+  if held == value or held == value .. '+' then
     return redis.call('DEL', lock)
   end
   return 0
@@ -39,7 +40,7 @@ end
 local freed = 0
 if kind ~= '' then
   freed = part(lock, kind, value, now)
-elseif ask('GET', lock) == value then
+elseif is_held_by(lock, kind, value, now) then
   freed = redis.call('DEL', lock)
 end
 if lined and freed + left > 0 then

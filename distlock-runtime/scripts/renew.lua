@@ -6,7 +6,9 @@
 --
 -- Returns  1 if the lock was extended, 0 if it is not ours
 
-if redis.call('GET', KEYS[1]) == ARGV[1] then
+local held = redis.call('GET', KEYS[1])
+-- With the sign that others wait, or without.
+if held == ARGV[1] or held == ARGV[1] .. '+' then
   return redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 return 0

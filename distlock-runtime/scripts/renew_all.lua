@@ -14,7 +14,8 @@ for i, lock in ipairs(KEYS) do
   end
   -- What has a value of another type is none of ours.
   extended[i] = 0
-  if value == ARGV[2 * i - 1] then
+  -- With the sign that others wait, or without.
+  if value == ARGV[2 * i - 1] or value == ARGV[2 * i - 1] .. '+' then
     extended[i] = redis.call('PEXPIRE', lock, ARGV[2 * i])
   end
 end

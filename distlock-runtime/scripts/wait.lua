@@ -80,6 +80,7 @@ local by_others = held and is_by_others(held, kind)
 if first and by_others then
   set_mark(mark, kind, value, PATIENCE, now)
 end
+sign(lock)
 if not who then
   local _, waiting = kind_and_value(head)
   who, remaining = waiting, CLAIM

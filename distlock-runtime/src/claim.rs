@@ -347,7 +347,10 @@ impl Refusal {
 /// The owner's label in a value of ours, or as much of a value of somebody else's as fits a message.
 pub(crate) fn owner(value: &str) -> String {
     match value.split_at_checked(36) {
-        Some((token, rest)) if uuid::Uuid::try_parse(token).is_ok() => rest.trim_start_matches('/').to_owned(),
+        Some((token, rest)) if uuid::Uuid::try_parse(token).is_ok() => {
+            let owner = rest.strip_suffix('+').and_then(|rest| rest.strip_suffix('/')).unwrap_or(rest);
+            owner.trim_matches('/').to_owned()
+        }
         _ => value.chars().take(64).collect(),
     }
 }
@@ -359,6 +362,9 @@ mod tests {
     #[test]
     fn the_holder_is_named_by_its_label() {
         assert_eq!(owner("0f8fad5b-d9cb-469f-a165-70867728950e/web-1/3121"), "web-1/3121");
+        assert_eq!(owner("0f8fad5b-d9cb-469f-a165-70867728950e/web-1/3121/"), "web-1/3121");
+        assert_eq!(owner("0f8fad5b-d9cb-469f-a165-70867728950e/web-1/3121/+"), "web-1/3121");
+        assert_eq!(owner("0f8fad5b-d9cb-469f-a165-70867728950e/c/c++"), "c/c++");
         assert_eq!(owner("locked-by-a-python-script"), "locked-by-a-python-script");
         assert_eq!(owner(&"x".repeat(100)).len(), 64);
     }

@@ -196,8 +196,12 @@ async fn a_lock_that_is_not_renewed_stops_its_body(locks: &LockManager) {
 async fn a_lock_that_is_deleted_stops_its_body(locks: &LockManager, backend: &dyn Backend) {
     let key = "conformance:deleted";
     let guard = locks.lock(key).ttl(TTL).acquire().await.expect("a free lock is taken");
-    let value = format!("{}/conformance", guard.lease().token());
-    assert_eq!(release(backend, entry(key, &value)).await, Released::Freed, "the value is the token and the owner");
+    let value = format!("{}/conformance/", guard.lease().token());
+    assert_eq!(
+        release(backend, entry(key, &value)).await,
+        Released::Freed,
+        "the value is the token and the owner, and a slash"
+    );
     let lost = tokio::time::timeout(TIMEOUT, guard.lease().lost()).await.expect("a deleted lock is noticed");
     assert_eq!(lost, LostReason::Gone, "a deleted lock is noticed by its renewal");
 }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use self::state::{ENDED, State, is_deadline, mark, reason};
+use crate::backend::Kind;
 use crate::clock::Time;
 use crate::events::Audience;
 use crate::key::Key;
@@ -23,7 +24,7 @@ use crate::{FencingToken, LockError, LostReason, events};
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
-    /// The acquisition's own `<token>/<owner>`. The token is fresh for each, so nothing that is late can touch a later one.
+    /// The acquisition's own `<token>/<owner>`, with a slash behind it if it has not waited. The token is fresh for each, so nothing that is late can touch a later one.
     value: String,
     /// What stands under the key on the server in place of our own value, if another caller of this process stood in the
     /// line before us, or had the lock and passed it on without giving it up.
@@ -83,10 +84,13 @@ impl Hold {
         waiter: Option<Arc<str>>,
         traces: Option<Arc<Traces>>,
     ) -> Hold {
-        let mut value = String::with_capacity(37 + owner.len());
+        let mut value = String::with_capacity(38 + owner.len());
         value.push_str(Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()));
         value.push('/');
         value.push_str(owner);
+        if looks_for_waiters(&terms, traces.as_ref()) {
+            value.push('/');
+        }
         Hold {
             key,
             value,
@@ -125,6 +129,8 @@ impl Hold {
     /// The next attempt of the same call, with a value of its own.
     pub(crate) fn afresh(&self) -> Hold {
         let owner = self.value.split_once('/').map_or("", |(_, owner)| owner);
+        let owner =
+            if looks_for_waiters(&self.terms, self.traces.as_ref()) { owner.trim_end_matches('/') } else { owner };
         let traces = self.traces.as_ref().map(|traces| Arc::new(traces.afresh()));
         let (audience, waiter) = (self.audience.clone(), self.waiter.clone());
         let hold = Hold::new(self.key.clone(), owner, self.terms, audience, waiter, traces);
@@ -360,6 +366,12 @@ impl Hold {
         self.lost.notify_waiters();
         events::lost(self, reason);
     }
+}
+
+/// Whether a lock is given back by a look at its value alone, unless that says that others wait: the whole lock, where there are
+/// lines, by one who has not stood in one.
+fn looks_for_waiters(terms: &Terms, traces: Option<&Arc<Traces>>) -> bool {
+    terms.kind == Kind::Exclusive && terms.wait.is_none() && traces.is_none()
 }
 
 fn token(value: &str) -> &str {

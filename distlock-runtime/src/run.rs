@@ -128,7 +128,8 @@ where
                     match ready!(this.part.in_scope(|| poll_holding(guard, this.body.as_mut(), judged, cx))) {
                         Ok((guard, returned)) => {
                             *this.part = Span::none();
-                            this.phase.set(Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) });
+                            this.phase
+                                .set(Phase::Releasing { releasing: (this.free)(guard), returned: Some(returned) });
                         }
                         Err(error) => break Ended::Failed(error),
                     }

@@ -1,9 +1,11 @@
 //! Standing in line: order, hand-over, giving up, and what is left on the server.
 //!
-//! `faults` has the death of holders, waiters and servers, and lost messages; `neglect` the callers that nobody polls.
+//! `faults` has the death of holders, waiters and servers, and lost messages; `neglect` the callers that nobody polls; `signs` how
+//! a holder knows that others wait.
 
 mod faults;
 mod neglect;
+mod signs;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

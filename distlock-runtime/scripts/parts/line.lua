@@ -50,6 +50,14 @@ local function leave(line, member)
   return redis.call('ZREM', line, 'q' .. member, 's' .. member)
 end
 
+-- Lets the value of one who has the whole lock say that others wait, if its holder looks for that.
+local function sign(lock)
+  local held = ask('GET', lock)
+  if held and string.find(held, '^%x%x%x%x%x%x%x%x%-[%x%-]+/.*/$') then
+    redis.pcall('SET', lock, held .. WAITED, 'KEEPTTL')
+  end
+end
+
 -- Tells the process of one in the line, which finds out by itself if that fails. In a cluster it listens on this node alone,
 -- unless the node is too old to know of such channels.
 local function tell(lock, member, sharded)

@@ -7,6 +7,10 @@
 -- `<kind>:<value>` of another sorted set, with the millisecond in which it ends. It holds newcomers of other kinds back until
 -- then.
 
+-- What is added to the value of one who has the whole lock and has not waited while others stand in the line, so that who gives
+-- it back need not look for a line. A value that ends with a slash says that its holder knows of that.
+local WAITED = '+'
+
 local COUNTS = 1e15
 
 local function milliseconds()
@@ -110,7 +114,7 @@ local function first_share(lock, now)
 end
 
 local function name_of(share, others)
-  local text = string.match(share, ':(.*)$')
+  local text = string.match(share, ':(.-)/?$')
   if others > 0 then
     text = text .. ' and ' .. others .. (others == 1 and ' other' or ' others')
   end
@@ -224,10 +228,11 @@ local function obstacle(lock, mark, kind, value, now)
   return nil
 end
 
--- Whether the lock, or a share of it, is held by a value.
+-- Whether the lock, or a share of it, is held by a value: with the sign that others wait, or without.
 local function is_held_by(lock, kind, value, now)
   if kind == '' then
-    return ask('GET', lock) == value
+    local held = ask('GET', lock)
+    return held == value or held == value .. WAITED
   end
   local expires = ask('ZSCORE', lock, kind .. ':' .. value)
   return expires and tonumber(expires) > now or false

@@ -10,7 +10,8 @@ use crate::hold::Hold;
 pub struct Entry<'a> {
     /// The key as the application knows it, of 1 to 1,024 bytes.
     pub key: &'a str,
-    /// The value: the acquisition's token and the owner's label, `<uuid>/<owner>`.
+    /// The value: the acquisition's token and the owner's label, `<uuid>/<owner>`; with a slash behind it for the whole lock, unless
+    /// the caller may stand in a line. A backend with lines may add to a value that ends with a slash while others wait.
     pub value: &'a str,
     /// After how long the key expires, unless it is renewed.
     pub ttl: Duration,

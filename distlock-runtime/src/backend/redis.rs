@@ -28,7 +28,7 @@ pub(crate) use self::errors::is_non_local;
 pub(crate) use self::inspect::Inspector;
 pub use self::inspect::ServerCheck;
 use self::live::{Live, released};
-use self::scripts::{FREE, Lua, RAISE, RELEASE, UNCHECKED_RELEASE, renewal};
+use self::scripts::{FREE, FREE_UNWAITED, Lua, RAISE, RELEASE, UNCHECKED_RELEASE, renewal};
 pub(crate) use self::sentinel::Service;
 pub(crate) use self::shards::{ShardEar, Told};
 use super::{
@@ -207,12 +207,25 @@ impl RedisBackend {
             Some(live) => (live, entry),
             None => (Box::pin(self.live(entry.timeout)).await?, entry.since(begin)),
         };
-        match live.release(self.release, &entry).await {
+        let answer = match self.unwaited(&entry) {
+            Some(script) => match live.release(script, &entry).await {
+                Ok(Released::NotHeld) => Box::pin(live.release(self.release, &entry.since(begin))).await,
+                answer => answer,
+            },
+            None => Box::pin(live.release(self.release, &entry)).await,
+        };
+        match answer {
             Err(interrupted) if interrupted.is_interrupted() => {
                 Box::pin(self.release_again(entry.since(begin), interrupted)).await
             }
             answer => answer,
         }
+    }
+
+    /// What frees a lock whose value says that nobody waits, for one who can't stand in the line and so need not look at it.
+    fn unwaited(&self, entry: &Entry<'_>) -> Option<&'static Lua> {
+        let may_stand = entry.waiter.is_some() || entry.marked || entry.kind.is_shared();
+        (!may_stand && std::ptr::eq(self.release, &raw const RELEASE)).then_some(&FREE_UNWAITED)
     }
 
     /// As with an acquire, an idle connection may have been closed. Only that now "not held" may also mean that the first request

@@ -59,6 +59,9 @@ pub(super) static FREE: Lua = Lua::new(
         command.arg(entry.kind.is_shared().then_some(KindArgument(entry.kind)));
     },
 );
+/// For one who has not waited.
+pub(super) static FREE_UNWAITED: Lua =
+    Lua::new(include_str!("../../../scripts/free_unwaited.lua"), |_| &[], |_, _, _| {});
 pub(super) static RELEASE: Lua = Lua::new(
     include_str!("../../../scripts/release.lua"),
     |_| &[LINE, MARK],
