@@ -23,6 +23,14 @@ pub(crate) struct Server {
 pub(crate) struct Lock {
     pub(crate) value: Value,
     expires_at: Tick,
+    /// Whether its holder came past the queue, and nobody has said in its value yet that others wait.
+    unwaited: bool,
+}
+
+impl Lock {
+    pub(crate) fn without_sign(&self) -> (Value, Tick) {
+        (self.value, self.expires_at)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +77,8 @@ impl Server {
             return (self.grant(value), None);
         }
         self.enqueue(value, flaw);
-        if self.lock.is_some() {
+        if let Some(lock) = &mut self.lock {
+            lock.unwaited = false;
             return (Answer::Held, None);
         }
         if self.first_live(flaw) == Some(value) {
@@ -82,21 +91,27 @@ impl Server {
         if self.lock.is_some() {
             return Answer::Held;
         }
-        self.lock = Some(Lock { value, expires_at: NOW + TTL });
+        self.lock = Some(Lock { value, expires_at: NOW + TTL, unwaited: true });
         Answer::Granted
     }
 
     fn renew(&mut self, value: Value) -> Answer {
-        if !self.is_held_by(value) {
-            return Answer::NotHeld;
+        match self.lock.as_mut().filter(|lock| lock.value == value) {
+            Some(lock) => {
+                lock.expires_at = NOW + TTL;
+                Answer::Extended
+            }
+            None => Answer::NotHeld,
         }
-        self.lock = Some(Lock { value, expires_at: NOW + TTL });
-        Answer::Extended
     }
 
     fn release(&mut self, value: Value, flaw: Flaw) -> Option<Value> {
         self.dequeue(value);
         if !self.is_held_by(value) && flaw != Flaw::ReleaseOfAnyLock {
+            return None;
+        }
+        // Two scripts: the first frees what nobody has said to wait for.
+        if self.lock.take_if(|lock| lock.unwaited).is_some() {
             return None;
         }
         self.hand_over(flaw)
@@ -107,7 +122,7 @@ impl Server {
     }
 
     fn grant(&mut self, value: Value) -> Answer {
-        self.lock = Some(Lock { value, expires_at: NOW + TTL });
+        self.lock = Some(Lock { value, expires_at: NOW + TTL, unwaited: false });
         self.dequeue(value);
         Answer::Granted
     }
@@ -115,11 +130,11 @@ impl Server {
     /// Gives the lock to the first waiter for as long as it may take to claim it, or deletes it where nobody waits.
     fn hand_over(&mut self, flaw: Flaw) -> Option<Value> {
         let first = self.first_live(flaw);
-        self.lock = first.map(|value| Lock { value, expires_at: NOW + CLAIM });
+        self.lock = first.map(|value| Lock { value, expires_at: NOW + CLAIM, unwaited: false });
         if flaw == Flaw::HandOverForGood
             && let Some(value) = first
         {
-            self.lock = Some(Lock { value, expires_at: NEVER });
+            self.lock = Some(Lock { value, expires_at: NEVER, unwaited: false });
             self.dequeue(value);
         }
         first

@@ -28,7 +28,9 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn handled(&mut self, request: Request, before: Option<&Lock>, after: Option<&Lock>) {
         let (Request::Wait(value) | Request::Set(value) | Request::Renew(value) | Request::Release(value)) = request;
-        self.trespassed |= before != after && before.is_some_and(|lock| lock.value != value);
+        // The sign that somebody waits takes nothing from its holder.
+        let is_same = before.map(Lock::without_sign) == after.map(Lock::without_sign);
+        self.trespassed |= !is_same && before.is_some_and(|lock| lock.value != value);
     }
 
     pub(crate) fn waiter_asked(&mut self, value: Value, answer: Answer) {
