@@ -52,6 +52,7 @@ mod redlock;
 mod redlock_faults;
 mod redlock_votes;
 mod releasing;
+mod renewing;
 mod rights;
 mod runtimes;
 mod secrets;
