@@ -6,6 +6,7 @@ use distlock::{LockGuard, LockManager, LostReason};
 use harness::eventually::soon;
 use harness::proxy::{Proxy, Way};
 use harness::server::Server;
+use redis::cmd;
 
 use crate::calls::{connect, redis_key};
 
@@ -21,6 +22,26 @@ async fn take(manager: &LockManager, many: usize, ttl: Duration) -> Vec<LockGuar
 
 fn held(guards: &[LockGuard]) -> usize {
     guards.iter().filter(|guard| guard.lease().is_held()).count()
+}
+
+/// A server looks at the rights for all keys of a script before it runs it.
+#[tokio::test]
+async fn locks_that_may_not_be_renewed_any_more_cost_no_others_their_leases() {
+    let server = Server::options().user("locks on >password ~* &* +@all").start().await;
+    let manager = connect(&format!("redis://locks:password@{}", server.address())).await;
+    let mut others = Vec::new();
+    for number in 0..300 {
+        others.push(manager.lock(format!("other{number}")).ttl(Duration::from_secs(12)).acquire().await.unwrap());
+    }
+    let guards = take(&manager, 50, Duration::from_secs(3)).await;
+    let mut rules = cmd("ACL");
+    ["SETUSER", "locks", "resetkeys", "~lock:{k*"].iter().for_each(|word| {
+        rules.arg(word);
+    });
+    server.query::<()>(&rules).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    let left = held(&guards);
+    assert_eq!(left, 50, "with {} of the others", held(&others));
 }
 
 #[tokio::test]
