@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use distlock::{LockGuard, LockManager, LostReason};
-use harness::eventually::soon;
+use harness::eventually::{eventually, soon};
 use harness::proxy::{Proxy, Way};
-use harness::server::Server;
+use harness::server::{Server, free_port};
 use redis::cmd;
 
 use crate::calls::{connect, redis_key};
@@ -42,6 +42,21 @@ async fn locks_that_may_not_be_renewed_any_more_cost_no_others_their_leases() {
     tokio::time::sleep(Duration::from_secs(11)).await;
     let left = held(&guards);
     assert_eq!(left, 50, "with {} of the others", held(&others));
+}
+
+/// One node that has all slots answers everything but what is about several slots.
+#[tokio::test]
+async fn on_a_node_that_has_all_slots_of_a_cluster() {
+    let node = Server::options().directive("cluster-enabled", "yes");
+    let node = node.directive("cluster-port", &free_port().to_string()).start().await;
+    node.query::<()>(cmd("CLUSTER").arg("ADDSLOTSRANGE").arg(0).arg(16_383)).await.unwrap();
+    let whole =
+        || async { node.query::<String>(cmd("CLUSTER").arg("INFO")).await.unwrap().contains("cluster_state:ok\r") };
+    eventually("the cluster of one node", whole).await;
+    let manager = connect(&node.url()).await;
+    let guards = take(&manager, 20, TTL).await;
+    tokio::time::sleep(2 * TTL).await;
+    assert_eq!(held(&guards), 20);
 }
 
 #[tokio::test]
