@@ -88,7 +88,7 @@ impl Hold {
         value.push_str(Uuid::new_v4().hyphenated().encode_lower(&mut Uuid::encode_buffer()));
         value.push('/');
         value.push_str(owner);
-        if looks_for_waiters(&terms, traces.as_ref()) {
+        if looks_for_waiters(&terms) {
             value.push('/');
         }
         Hold {
@@ -129,8 +129,7 @@ impl Hold {
     /// The next attempt of the same call, with a value of its own.
     pub(crate) fn afresh(&self) -> Hold {
         let owner = self.value.split_once('/').map_or("", |(_, owner)| owner);
-        let owner =
-            if looks_for_waiters(&self.terms, self.traces.as_ref()) { owner.trim_end_matches('/') } else { owner };
+        let owner = if looks_for_waiters(&self.terms) { owner.trim_end_matches('/') } else { owner };
         let traces = self.traces.as_ref().map(|traces| Arc::new(traces.afresh()));
         let (audience, waiter) = (self.audience.clone(), self.waiter.clone());
         let hold = Hold::new(self.key.clone(), owner, self.terms, audience, waiter, traces);
@@ -368,10 +367,10 @@ impl Hold {
     }
 }
 
-/// Whether a lock is given back by a look at its value alone, unless that says that others wait: the whole lock, where there are
-/// lines, by one who has not stood in one.
-fn looks_for_waiters(terms: &Terms, traces: Option<&Arc<Traces>>) -> bool {
-    terms.kind == Kind::Exclusive && terms.wait.is_none() && traces.is_none()
+/// Whether a lock is given back by a look at its value alone, unless that says that others wait: the whole lock, by one who has
+/// not waited.
+fn looks_for_waiters(terms: &Terms) -> bool {
+    terms.kind == Kind::Exclusive && terms.wait.is_none()
 }
 
 fn token(value: &str) -> &str {

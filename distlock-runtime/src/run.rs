@@ -93,12 +93,12 @@ where
             let Some(prepare) = prepare.take() else { return Poll::Pending };
             match prepare() {
                 Ok((core, hold)) => {
+                    *this.part = hold.audience.acquiring();
                     *this.hold = Some(hold.clone());
                     this.phase.set(Phase::Acquiring { acquiring: (this.acquire)(core, hold) });
                 }
                 Err(error) => this.phase.set(Phase::Refused { error: Some(error) }),
             }
-            *this.part = this.hold.as_ref().map_or_else(Span::none, |hold| hold.audience.acquiring());
         }
         let hold = this.hold.as_deref();
         let _in_span = hold.map(|hold| hold.audience.span.enter());
@@ -106,24 +106,18 @@ where
         let ended = loop {
             // Each arm sets the next phase by itself: what is moved then is as large as that, and not as the largest.
             match this.phase.as_mut().project() {
-                PhaseProjection::Refused { error } => match error.take() {
-                    Some(error) => break Ended::Failed(error),
-                    None => return Poll::Pending,
-                },
-                PhaseProjection::Acquiring { acquiring } => match ready!(this.part.in_scope(|| acquiring.poll(cx))) {
-                    // No body begins under a lock that is lost by now, whatever happens to one that runs.
-                    Ok(guard) => {
-                        // The body's lease was made before the attempts, of which each may have had a hold of its own.
-                        hold.inspect(|hold| hold.stands_for(guard.hold()));
-                        *this.part = guard.hold().audience.holding();
-                        if let Err(error) = guard.ensure_held() {
-                            break Ended::Failed(error);
-                        }
-                        judged = true;
-                        this.phase.set(Phase::Holding { guard: Some(guard) });
+                PhaseProjection::Refused { error } => {
+                    let Some(error) = error.take() else { return Poll::Pending };
+                    break Ended::Failed(error);
+                }
+                PhaseProjection::Acquiring { acquiring } => {
+                    let acquired = ready!(this.part.in_scope(|| acquiring.poll(cx)));
+                    match acquired.and_then(|guard| begin_to_hold(guard, hold, this.part)) {
+                        Ok(guard) => this.phase.set(Phase::Holding { guard: Some(guard) }),
+                        Err(error) => break Ended::Failed(error),
                     }
-                    Err(error) => break Ended::Failed(error),
-                },
+                    judged = true;
+                }
                 PhaseProjection::Holding { guard } => {
                     match ready!(this.part.in_scope(|| poll_holding(guard, this.body.as_mut(), judged, cx))) {
                         Ok((guard, returned)) => {
@@ -176,6 +170,14 @@ impl<T> Ended<T> {
             Ended::Lost(returned, error) => settle.lost(returned, error),
         }
     }
+}
+
+/// Gets ready for the body. None begins under a lock that is lost by now, whatever happens to one that runs.
+fn begin_to_hold(guard: LockGuard, hold: Option<&Hold>, part: &mut Span) -> Result<LockGuard, LockError> {
+    // The body's lease was made before the attempts, of which each may have had a hold of its own.
+    hold.inspect(|hold| hold.stands_for(guard.hold()));
+    *part = guard.hold().audience.holding();
+    guard.ensure_held().map(|()| guard)
 }
 
 /// Polls the body while its lock is held. The guard comes back with what the body returned, after the body is gone.
