@@ -9,7 +9,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -56,6 +56,8 @@ struct Link {
     wire: Mutex<Option<Wire>>,
     tripped: watch::Sender<u32>,
     connections: AtomicU64,
+    /// The link of those who say this in what they send first.
+    split_off: OnceLock<(&'static str, Arc<Link>)>,
 }
 
 #[derive(Clone, Default)]
@@ -80,16 +82,29 @@ struct Wire {
 
 impl Proxy {
     pub async fn start(server: &Server) -> Self {
-        let link = Arc::new(Link {
-            server: Mutex::new(server.address()),
-            state: watch::Sender::default(),
-            wire: Mutex::default(),
-            tripped: watch::Sender::default(),
-            connections: AtomicU64::default(),
-        });
-        let (address, acceptor) = listen("127.0.0.1:0".parse().unwrap(), link.clone()).await;
+        Self::start_on(0, server).await
+    }
+
+    /// The same on a port that was chosen before.
+    pub(crate) async fn start_on(port: u16, server: &Server) -> Self {
+        let link = Arc::new(Link::to(server.address()));
+        let (address, acceptor) = listen(([127, 0, 0, 1], port).into(), link.clone()).await;
         let url = server.url_at(&address.to_string());
         Self { address, url, link, acceptor: Mutex::new(Some(acceptor)) }
+    }
+
+    /// Makes a link of its own, at the same address, of the connections to come that have `text` in what they send first, e.g. the
+    /// name of a user. It fails for itself, but for [`Self::refuse`], which is up to this one. Can be done once.
+    pub fn split(&self, text: &'static str) -> Self {
+        let link = Arc::new(Link::to(self.link.server.lock().unwrap().clone()));
+        let is_first = self.link.split_off.set((text, link.clone())).is_ok();
+        assert!(is_first, "a link is split once");
+        Self { address: self.address, url: self.url.clone(), link, acceptor: Mutex::default() }
+    }
+
+    /// Where it listens: `127.0.0.1:port`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
     }
 
     /// The server's URL over this link.
@@ -195,11 +210,15 @@ async fn listen(address: SocketAddr, link: Arc<Link>) -> (SocketAddr, JoinHandle
         let address = listener.local_addr().unwrap();
         let acceptor = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                let resets = link.resets();
                 let link = link.clone();
-                link.connections.fetch_add(1, Ordering::Relaxed);
-                let resets = link.state.borrow().resets;
-                // An error is the end of this connection, for both sides.
-                tokio::spawn(async move { link.serve(client, resets).await });
+                tokio::spawn(async move {
+                    // An error is the end of this connection, for both sides.
+                    match link.other(&client).await {
+                        Some(other) => other.serve(client, other.resets()).await,
+                        None => link.serve(client, resets).await,
+                    }
+                });
             }
         });
         (address, acceptor)
@@ -215,7 +234,31 @@ enum End {
 }
 
 impl Link {
+    fn to(server: String) -> Link {
+        Link {
+            server: Mutex::new(server),
+            state: watch::Sender::default(),
+            wire: Mutex::default(),
+            tripped: watch::Sender::default(),
+            connections: AtomicU64::default(),
+            split_off: OnceLock::new(),
+        }
+    }
+
+    fn resets(&self) -> u64 {
+        self.state.borrow().resets
+    }
+
+    /// The link that was split off, if this connection belongs to it. Before Redis it is the client that speaks first.
+    async fn other(&self, client: &TcpStream) -> Option<&Link> {
+        let (text, other) = self.split_off.get()?;
+        let mut first = [0; 256];
+        let length = client.peek(&mut first).await.unwrap_or(0);
+        String::from_utf8_lossy(&first[..length]).contains(text).then_some(other)
+    }
+
     async fn serve(&self, mut client: TcpStream, resets: u64) -> std::io::Result<()> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
         let address = self.server.lock().unwrap().clone();
         let mut server = TcpStream::connect(address).await?;
         client.set_nodelay(true)?;

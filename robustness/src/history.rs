@@ -100,6 +100,11 @@ fn what(text: &str) -> Option<What> {
     })
 }
 
+/// Why a server may have forgotten: it may be that its clock was set, so that leases ended early, and no data is gone.
+pub(crate) const STEP: &str = "step of the clock";
+/// Another server takes its place, and each that could have confirmed all that was granted.
+pub(crate) const CONFIRMED_FAILOVER: &str = "failover, after all replicas had confirmed what was granted";
+
 /// A time in which a server may have forgotten what it had granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
@@ -109,9 +114,13 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// Whether it is the clock that was set, so that leases ended early, and no data is gone.
     pub(crate) fn is_step(&self) -> bool {
-        self.why == "step of the clock"
+        self.why == STEP
+    }
+
+    /// Whether what was granted is kept, and only renewals may be forgotten: no replica has to confirm these.
+    pub(crate) fn keeps_grants(&self) -> bool {
+        self.why == CONFIRMED_FAILOVER
     }
 }
 

@@ -11,6 +11,8 @@ use crate::settings::Topology;
 pub(crate) struct Report {
     pub(crate) topology: Topology,
     pub(crate) seed: u64,
+    /// How many replicas had to confirm a lock.
+    pub(crate) acks: u32,
     pub(crate) faults: usize,
     pub(crate) checked: Checked,
     /// What was wrong in the end: locks that were not free, and what was left.
@@ -47,9 +49,10 @@ impl fmt::Display for Report {
         let ends: Vec<_> = self.ends().into_iter().map(|(how, count)| format!("{how} {count}")).collect();
         writeln!(
             f,
-            "{} (seed {}): {} faults, {calls} calls: {}",
+            "{} (seed {}, replica_acks {}): {} faults, {calls} calls: {}",
             self.topology.name(),
             self.seed,
+            self.acks,
             self.faults,
             ends.join(", ")
         )?;

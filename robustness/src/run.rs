@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::report::Report;
 use crate::settings::{Settings, Topology};
 use crate::world::World;
-use crate::{inject, timeline, watch};
+use crate::{inject, rights, timeline, watch};
 
 /// What two slow cores may take for a few commands.
 const SLACK: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ pub(crate) async fn run(settings: &Settings) -> ExitCode {
 
 async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration) -> Report {
     let folder = tempfile::Builder::new().prefix("distlock-robustness-").tempdir().expect("a folder");
-    let world = World::start(topology, folder.path()).await;
+    let world = World::start(topology, folder.path(), seed).await;
     let plan = Plan::of(seed, topology, settings.clients, time);
     let mut clients = Clients::start(&world, settings.clients, seed, folder.path().to_owned(), settings.plant).await;
     let until = Instant::now() + time;
@@ -86,7 +86,7 @@ async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration)
     if let Some(keep) = &settings.keep {
         copy(folder.path(), keep, topology);
     }
-    Report { topology, seed, faults: of_clients + of_servers, checked, leftovers }
+    Report { topology, seed, acks: world.acks, faults: of_clients + of_servers, checked, leftovers }
 }
 
 /// Has all clients end, and says what they have not given back.
@@ -110,7 +110,7 @@ async fn stopped(clients: Clients) -> Vec<String> {
 
 /// The locks that a newcomer can't have within one ttl after the end of all faults.
 async fn not_free(world: &World) -> Vec<String> {
-    let locks = LockManager::builder().url(world.url(&[])).build().await;
+    let locks = LockManager::builder().url(rights::logged_in(&world.url(&[]))).build().await;
     let locks = match locks {
         Ok(locks) => locks,
         Err(why) => return vec![format!("nobody can connect any more: {why}")],
