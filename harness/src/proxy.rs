@@ -40,6 +40,8 @@ pub enum Trip {
     Silence,
     /// The server gets the command this much later, and what is sent behind it, as where packets are lost.
     Late(Duration),
+    /// The server gets the command, and its reply comes this much later, and what is answered behind it.
+    LateReply(Duration),
 }
 
 /// A proxy before a server, which passes everything on until told otherwise.
@@ -273,17 +275,25 @@ impl Link {
 
     /// Passes bytes on both ways until one side closes, the link is reset, or the wire trips.
     async fn pass_on(&self, client: &mut TcpStream, server: &mut TcpStream, resets: u64) -> std::io::Result<End> {
-        let mut state = self.state.subscribe();
+        let (mut state, late) = (self.state.subscribe(), Mutex::default());
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         tokio::select! {
             _ = state.wait_for(|state| state.resets > resets) => Ok(End::Reset),
-            end = self.pump(Way::Requests, from_client, to_server, resets) => end,
-            end = self.pump(Way::Replies, from_server, to_client, resets) => end,
+            end = self.pump(Way::Requests, from_client, to_server, resets, &late) => end,
+            end = self.pump(Way::Replies, from_server, to_client, resets, &late) => end,
         }
     }
 
-    async fn pump<R, W>(&self, way: Way, mut from: R, mut to: W, resets: u64) -> std::io::Result<End>
+    /// `late` is how much later the next reply is to come.
+    async fn pump<R, W>(
+        &self,
+        way: Way,
+        mut from: R,
+        mut to: W,
+        resets: u64,
+        late: &Mutex<Duration>,
+    ) -> std::io::Result<End>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -295,15 +305,17 @@ impl Link {
             if data.is_empty() {
                 return Ok(End::Closed);
             }
-            if way == Way::Requests
-                && let Some(trip) = self.trips(data)
-            {
-                let Trip::Late(time) = trip else { return Ok(End::Tripped(trip, data.to_vec())) };
+            let mut delay = self.state.borrow().passage(way).delay;
+            if way == Way::Replies {
+                delay += std::mem::take(&mut *late.lock().unwrap());
+            } else if let Some(trip) = self.trips(data) {
+                match trip {
+                    Trip::Late(time) => delay += time,
+                    Trip::LateReply(time) => *late.lock().unwrap() = time,
+                    trip => return Ok(End::Tripped(trip, data.to_vec())),
+                }
                 self.tripped.send_modify(|times| *times += 1);
-                // The delay is the fault that the test asked for.
-                tokio::time::sleep(time).await;
             }
-            let delay = self.state.borrow().passage(way).delay;
             if !delay.is_zero() {
                 // The delay is the fault that the test asked for.
                 tokio::time::sleep(delay).await;
@@ -357,7 +369,7 @@ impl Link {
                 client.set_zero_linger()?;
             }
             // Not the end of the connection.
-            Trip::Late(_) => {}
+            Trip::Late(_) | Trip::LateReply(_) => {}
             Trip::Silence => {
                 self.tripped.send_modify(|times| *times += 1);
                 while client.read(&mut [0; 1024]).await? > 0 {}

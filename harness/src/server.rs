@@ -25,6 +25,7 @@ pub struct Server {
     pub(crate) process: Mutex<Child>,
     options: Options,
     link: Option<Proxy>,
+    clock: Option<FakeClock>,
 }
 
 /// How to start a server, where the plain one won't do.
@@ -35,6 +36,7 @@ pub struct Options {
     directives: Vec<[String; 2]>,
     environment: Vec<(&'static str, String)>,
     linked: bool,
+    has_own_clock: bool,
 }
 
 impl Options {
@@ -88,6 +90,12 @@ impl Options {
         self
     }
 
+    /// The same with a clock of each server's own: [`Server::clock`].
+    pub fn own_clock(mut self) -> Self {
+        self.has_own_clock = true;
+        self
+    }
+
     /// Starts a server with these options.
     pub async fn start(self) -> Server {
         // Somebody may take the port between our look and the server's. Five times in a row is another fault.
@@ -95,9 +103,11 @@ impl Options {
             let folder = tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap();
             let port = free_port();
             let link = self.linked.then(free_port);
-            let options = link.map_or(self.clone(), |link| self.clone().announces(link));
-            let process = options.launch(folder.path(), port).await;
-            let mut server = Server { port, folder, process: Mutex::new(process), options, link: None };
+            let clock = self.has_own_clock.then(FakeClock::new);
+            let options = link.into_iter().fold(self.clone(), Self::announces);
+            let options = clock.iter().fold(options, Self::clock);
+            let process = Mutex::new(options.launch(folder.path(), port).await);
+            let mut server = Server { port, folder, process, options, link: None, clock };
             if server.comes_up().await {
                 if let Some(link) = link {
                     server.link = Some(Proxy::start_on(link, &server).await);
@@ -114,7 +124,7 @@ impl Options {
 
     /// Whether it may be what the topology of this run of the tests wants.
     fn is_plain(&self) -> bool {
-        let has_more = self.unix_socket || self.linked;
+        let has_more = self.unix_socket || self.linked || self.has_own_clock;
         self.directives.is_empty() && self.environment.is_empty() && self.password.is_none() && !has_more
     }
 
@@ -163,6 +173,11 @@ impl Server {
     /// The proxy in front of it, with [`Options::linked`].
     pub fn link(&self) -> Option<&Proxy> {
         self.link.as_ref()
+    }
+
+    /// Its wall clock, with [`Options::own_clock`].
+    pub fn clock(&self) -> Option<&FakeClock> {
+        self.clock.as_ref()
     }
 
     /// The address that it tells others.

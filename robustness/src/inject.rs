@@ -1,4 +1,4 @@
-//! Making things fail, one after the other, and mending them.
+//! Making things fail, one after the other, and mending them. How long a fault lasts is part of the plan.
 
 use std::time::{Duration, Instant};
 
@@ -72,6 +72,7 @@ async fn break_links(links: &[Proxy], kind: FaultKind, lasts: Duration) {
             sleep(TTL).await;
         }
         FaultKind::LostReplies => links.iter().for_each(|link| link.hold(Way::Replies)),
+        FaultKind::LateReply => links.iter().for_each(|link| link.arm("lock:", 0, Trip::LateReply(TTL))),
         FaultKind::LateRequest => links.iter().for_each(|link| link.arm("lock:", 0, Trip::Late(TTL))),
         FaultKind::Refuse => {
             for link in links {
@@ -115,7 +116,7 @@ async fn of_server(world: &World, fault: &Fault) {
             losing(world, "flush");
             let _ = server.query::<()>(&cmd("FLUSHALL")).await;
         }
-        FaultKind::StepServer(seconds) => step(world, fault, seconds).await,
+        FaultKind::StepServer(seconds) => step(world, server, fault, seconds).await,
         FaultKind::MoveSlot => world.move_slot(fault.victim, fault.lasts).await,
         FaultKind::FreezeSentinels(many) => {
             let frozen = || world.sentinels().iter().cycle().skip(fault.victim).take(many);
@@ -207,16 +208,16 @@ async fn restart(world: &World, server: &Server, fault: &Fault) {
 }
 
 /// Sets the clock of a server, for some time. One of several independent servers loses nothing by that.
-async fn step(world: &World, fault: &Fault, seconds: i64) {
-    let is_alone = world.clocks.len() == 1;
-    if is_alone {
+async fn step(world: &World, server: &Server, fault: &Fault, seconds: i64) {
+    let has_majority = world.topology == Topology::Redlock;
+    if !has_majority {
         losing(world, STEP);
     }
-    let clock = &world.clocks[fault.victim % world.clocks.len()];
+    let clock = server.clock().expect("each has its own");
     clock.jump_to(seconds);
     sleep(fault.lasts).await;
     clock.jump_to(0);
-    if !is_alone {
+    if has_majority {
         // Fencing tokens are ahead by so much. They rise as long as clocks agree, or nobody forgets: no data is lost until then.
         sleep(Duration::from_secs(seconds.max(0).unsigned_abs())).await;
     }

@@ -44,6 +44,8 @@ pub(crate) enum FaultKind {
     LostReplies,
     /// One request arrives when everybody has given it up, behind later ones of other connections.
     LateRequest,
+    /// The same of one reply: the server has obeyed in time.
+    LateReply,
     /// Connections are refused.
     Refuse,
     /// The server process stands still.
@@ -84,7 +86,7 @@ pub(crate) enum FaultKind {
 
 /// Those that have most to do with leases come more often. The last one is not for a way that is shared: the listener is not for
 /// clients alone there.
-const OF_LINKS: [FaultKind; 9] = [
+const OF_LINKS: [FaultKind; 10] = [
     FaultKind::BlackHole,
     FaultKind::BlackHole,
     FaultKind::SlowReplies(0),
@@ -93,6 +95,7 @@ const OF_LINKS: [FaultKind; 9] = [
     FaultKind::SlowThenDeaf(0),
     FaultKind::LostReplies,
     FaultKind::LateRequest,
+    FaultKind::LateReply,
     FaultKind::Refuse,
 ];
 
@@ -111,7 +114,7 @@ impl Plan {
 fn of_client(random: &mut Rng, topology: Topology, clients: usize) -> Fault {
     let shares_links = matches!(topology, Topology::Sentinel | Topology::Cluster);
     let of_links = &OF_LINKS[..OF_LINKS.len() - usize::from(shares_links)];
-    let kind = match random.u8(..10) {
+    let kind = match random.u8(..11) {
         0 | 1 => FaultKind::Stop,
         2 => FaultKind::Kill,
         3 => FaultKind::StepClient([-3_600, 3_600][random.usize(..2)]),
@@ -151,6 +154,8 @@ fn of_server(random: &mut Rng, topology: Topology) -> Fault {
             FaultKind::Restart,
             FaultKind::Flush,
             FaultKind::Isolate,
+            FaultKind::StepServer(2),
+            FaultKind::StepServer(-2),
             FaultKind::FreezeSentinels(1),
             FaultKind::FreezeSentinels(2),
             FaultKind::RestartSentinel,
@@ -163,6 +168,8 @@ fn of_server(random: &mut Rng, topology: Topology) -> Fault {
             FaultKind::Restart,
             FaultKind::Flush,
             FaultKind::Isolate,
+            FaultKind::StepServer(2),
+            FaultKind::StepServer(-2),
             FaultKind::MoveSlot,
             FaultKind::MoveSlot,
         ],
@@ -204,7 +211,7 @@ mod tests {
     #[test]
     fn on_each_topology_there_is_each_of_its_faults() {
         for (topology, count) in
-            [(Topology::Single, 20), (Topology::Sentinel, 21), (Topology::Cluster, 20), (Topology::Redlock, 18)]
+            [(Topology::Single, 21), (Topology::Sentinel, 23), (Topology::Cluster, 22), (Topology::Redlock, 19)]
         {
             let plan = Plan::of(1, topology, 5, Duration::from_secs(600));
             let kinds = plan.of_clients.iter().chain(&plan.of_servers);

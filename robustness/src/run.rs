@@ -115,7 +115,7 @@ async fn not_free(world: &World) -> Vec<String> {
         Ok(locks) => locks,
         Err(why) => return vec![format!("nobody can connect any more: {why}")],
     };
-    let patience = TTL + SLACK + if world.topology == Topology::Single { LARGEST_STEP } else { Duration::ZERO };
+    let patience = TTL + SLACK + LARGEST_STEP;
     let mut held = Vec::new();
     for kind in ["x", "rw", "p"] {
         for key in 0..KEYS {

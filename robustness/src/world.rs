@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use harness::cluster::Cluster;
 use harness::eventually::within;
-use harness::faketime::FakeClock;
 use harness::proxy::Proxy;
 use harness::sentinel::{Guarded, Passwords, SERVICE, Sentinel};
 use harness::server::Server;
@@ -30,8 +29,6 @@ pub(crate) struct World {
     pub(crate) topology: Topology,
     pub(crate) journal: Journal,
     pub(crate) store: Server,
-    /// The wall clocks of independent servers, of each its own.
-    pub(crate) clocks: Vec<FakeClock>,
     /// The ways of all clients, where they are told the addresses of servers. There each server announces a proxy. Replicas and
     /// sentinels come by it, too, and are told apart by the user's name, so that either can be cut off alone ([`Server::link`] is the
     /// others' way). The nodes of a cluster have a bus past it: they are never cut off from one another.
@@ -49,15 +46,13 @@ enum Servers {
 
 impl World {
     pub(crate) async fn start(topology: Topology, folder: &Path, seed: u64) -> World {
-        let options = Server::options().user(rights::rules(topology));
-        let (mut clocks, mut acks) = (Vec::new(), 0);
+        let options = Server::options().user(rights::rules(topology)).own_clock();
+        let mut acks = 0;
         let servers = match topology {
             Topology::Single | Topology::Redlock => {
                 let mut servers = Vec::new();
                 for _ in 0..if topology == Topology::Single { 1 } else { SERVERS } {
-                    let clock = FakeClock::new();
-                    servers.push(options.clone().clock(&clock).start().await);
-                    clocks.push(clock);
+                    servers.push(options.clone().start().await);
                 }
                 Servers::Plain(servers)
             }
@@ -73,8 +68,7 @@ impl World {
             }
         };
         let journal = Journal::open(&folder.join("journal"));
-        let mut world =
-            World { topology, journal, store: Server::start().await, clocks, shared: Vec::new(), acks, servers };
+        let mut world = World { topology, journal, store: Server::start().await, shared: Vec::new(), acks, servers };
         let links = world.servers().iter().filter_map(Server::link);
         world.shared = links.map(|link| link.split(rights::USER)).collect();
         world

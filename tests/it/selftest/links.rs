@@ -94,6 +94,17 @@ async fn connections_can_be_reset_and_refused() {
 }
 
 #[tokio::test]
+async fn a_reply_can_be_late_alone() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let mut connection = connect(link.url()).await.unwrap();
+    link.arm("late", 0, Trip::LateReply(PATIENCE * 2));
+    assert!(set(&mut connection, "late").await.unwrap_err().is_timeout());
+    assert!(server.exists("late").await, "the server did it");
+    set(&mut connect(link.url()).await.unwrap(), "late").await.unwrap();
+}
+
+#[tokio::test]
 async fn a_link_that_was_split_off_fails_for_those_who_say_its_word_first() {
     let server = Server::options().user("asker on >password ~* +@all").start().await;
     let proxy = Proxy::start(&server).await;
