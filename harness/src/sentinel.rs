@@ -89,6 +89,12 @@ impl Sentinel {
         Some(answer.ok()?.ok()?.join(":"))
     }
 
+    /// Whether it takes the primary for sound, and replaces nobody.
+    pub async fn is_calm(&self) -> bool {
+        let about: Vec<String> = self.query(cmd("SENTINEL").arg("MASTER").arg(SERVICE)).await.unwrap_or_default();
+        about.iter().skip_while(|field| *field != "flags").nth(1).is_some_and(|flags| flags == "master")
+    }
+
     /// How often it asks servers who follows them, and gives signs of life to the other sentinels, in milliseconds. An old
     /// primary is made a replica after four of the latter.
     async fn paces(&self, info: u32, publish: u32) {

@@ -164,6 +164,8 @@ async fn replace(world: &World, server: &Server, fault: &Fault) {
         }
         FaultKind::Crash => {
             server.kill();
+            // What is granted from now on comes from the successor, and stays: nobody goes back to the one that has forgotten.
+            world.note("kept");
             world.is_replaced().await;
             server.restart().await;
         }
@@ -177,6 +179,13 @@ async fn replace(world: &World, server: &Server, fault: &Fault) {
             world.fail_over(fault.victim).await;
             // The old primary takes writes until it has heard of it.
             sleep(TTL).await;
+        }
+    }
+    if world.topology == Topology::Sentinel && fault.kind != FaultKind::Crash {
+        tokio::select! {
+            () = world.settles() => {}
+            // The old one goes on to take writes for some ten seconds, and none of them are ours.
+            () = world.is_left(server) => world.note("kept"),
         }
     }
 }

@@ -20,6 +20,10 @@ use crate::settings::Topology;
 /// half a minute.
 const SETTLED: Duration = Duration::from_secs(90);
 
+/// How long a client takes at most to leave a primary that was replaced: a second and a half, as documented, and as long as it is
+/// stopped meanwhile.
+const HEARD: Duration = Duration::from_secs(4);
+
 /// How many independent servers there are under Redlock.
 const SERVERS: usize = 5;
 /// How many primaries a cluster has.
@@ -180,6 +184,20 @@ impl World {
         within(SETTLED, "a successor", || async { self.primaries().await.len() == primaries }).await;
     }
 
+    /// Waits until no client is at a primary any more that sentinels have replaced.
+    pub(crate) async fn is_left(&self, primary: &Server) {
+        let name_another = || async {
+            let mut names = Vec::new();
+            for sentinel in self.sentinels() {
+                names.extend(sentinel.named().await);
+            }
+            names.len() == self.sentinels().len() && !names.contains(&primary.announced())
+        };
+        within(SETTLED, "the sentinels to name another primary", name_another).await;
+        // How long clients may take to hear of it.
+        sleep(HEARD).await;
+    }
+
     /// Moves the slot of one of the locks to another primary.
     pub(crate) async fn move_slot(&self, victim: usize, lasts: Duration) {
         let (Servers::Cluster(cluster), primaries) = (&self.servers, self.primaries().await) else { return };
@@ -209,7 +227,7 @@ impl World {
                     let primaries = self.primaries().await;
                     let [primary] = primaries[..] else { return false };
                     for sentinel in &guarded.sentinels {
-                        if sentinel.named().await != Some(primary.announced()) {
+                        if sentinel.named().await != Some(primary.announced()) || !sentinel.is_calm().await {
                             return false;
                         }
                     }
