@@ -9,7 +9,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -58,8 +58,8 @@ struct Link {
     wire: Mutex<Option<Wire>>,
     tripped: watch::Sender<u32>,
     connections: AtomicU64,
-    /// The link of those who say this in what they send first.
-    split_off: OnceLock<(&'static str, Arc<Link>)>,
+    /// The links of those who say something in what they send first.
+    split_off: Mutex<Vec<(String, Arc<Link>)>>,
 }
 
 #[derive(Clone, Default)]
@@ -89,18 +89,23 @@ impl Proxy {
 
     /// The same on a port that was chosen before.
     pub(crate) async fn start_on(port: u16, server: &Server) -> Self {
-        let link = Arc::new(Link::to(server.address()));
+        let mut proxy = Self::start_before(server.address(), port).await;
+        proxy.url = server.url_at(&proxy.address());
+        proxy
+    }
+
+    /// The same before any other address.
+    pub(crate) async fn start_before(server: String, port: u16) -> Self {
+        let link = Arc::new(Link::to(server));
         let (address, acceptor) = listen(([127, 0, 0, 1], port).into(), link.clone()).await;
-        let url = server.url_at(&address.to_string());
-        Self { address, url, link, acceptor: Mutex::new(Some(acceptor)) }
+        Self { address, url: format!("redis://{address}"), link, acceptor: Mutex::new(Some(acceptor)) }
     }
 
     /// Makes a link of its own, at the same address, of the connections to come that have `text` in what they send first, e.g. the
-    /// name of a user. It fails for itself, but for [`Self::refuse`], which is up to this one. Can be done once.
-    pub fn split(&self, text: &'static str) -> Self {
+    /// name of a user. It fails for itself, but for [`Self::refuse`], which is up to this one.
+    pub fn split(&self, text: &str) -> Self {
         let link = Arc::new(Link::to(self.link.server.lock().unwrap().clone()));
-        let is_first = self.link.split_off.set((text, link.clone())).is_ok();
-        assert!(is_first, "a link is split once");
+        self.link.split_off.lock().unwrap().push((text.to_owned(), link.clone()));
         Self { address: self.address, url: self.url.clone(), link, acceptor: Mutex::default() }
     }
 
@@ -243,7 +248,7 @@ impl Link {
             wire: Mutex::default(),
             tripped: watch::Sender::default(),
             connections: AtomicU64::default(),
-            split_off: OnceLock::new(),
+            split_off: Mutex::default(),
         }
     }
 
@@ -252,11 +257,15 @@ impl Link {
     }
 
     /// The link that was split off, if this connection belongs to it. Before Redis it is the client that speaks first.
-    async fn other(&self, client: &TcpStream) -> Option<&Link> {
-        let (text, other) = self.split_off.get()?;
+    async fn other(&self, client: &TcpStream) -> Option<Arc<Link>> {
+        if self.split_off.lock().unwrap().is_empty() {
+            return None;
+        }
         let mut first = [0; 256];
         let length = client.peek(&mut first).await.unwrap_or(0);
-        String::from_utf8_lossy(&first[..length]).contains(text).then_some(other)
+        let said = String::from_utf8_lossy(&first[..length]);
+        let split_off = self.split_off.lock().unwrap();
+        split_off.iter().find(|(text, _)| said.contains(text)).map(|(_, link)| link.clone())
     }
 
     async fn serve(&self, mut client: TcpStream, resets: u64) -> std::io::Result<()> {

@@ -21,6 +21,7 @@ pub const SERVICE: &str = "orders";
 
 /// What a sentinel is told, and writes down.
 const FILE: &str = "sentinel.conf";
+const LOG: &str = "log";
 
 /// How sentinels log in to the servers, and others to them.
 #[derive(Clone, Default)]
@@ -60,6 +61,11 @@ impl Sentinel {
     pub async fn query<T: FromRedisValue + Send + 'static>(&self, command: &Cmd) -> RedisResult<T> {
         let password = self.password.map(|password| format!(":{password}@")).unwrap_or_default();
         query_at(format!("redis://{password}{}", self.address()), command.clone()).await
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_else(|why| why.to_string())
     }
 
     pub fn kill(&self) {
@@ -130,7 +136,7 @@ async fn launch(folder: &Path) -> Child {
 }
 
 fn configuration(port: u16, primary: &Server, passwords: &Passwords) -> String {
-    let mut text = format!("port {port}\nbind 127.0.0.1\n");
+    let mut text = format!("port {port}\nbind 127.0.0.1\nlogfile {LOG}\n");
     // After a failure, the next try comes within three to six seconds.
     let lines = ["down-after-milliseconds {} 1000", "failover-timeout {} 3000"];
     writeln!(text, "sentinel monitor {SERVICE} {} 2", primary.announced().replace(':', " ")).unwrap();

@@ -35,7 +35,7 @@ pub struct Options {
     unix_socket: bool,
     directives: Vec<[String; 2]>,
     environment: Vec<(&'static str, String)>,
-    linked: bool,
+    pub(crate) linked: bool,
     has_own_clock: bool,
 }
 
@@ -63,8 +63,7 @@ impl Options {
         self
     }
 
-    /// Has the server tell everybody (clients, sentinels, replicas) the address of a proxy in front of it: [`Server::link`]. The bus
-    /// of a cluster goes past it.
+    /// Has the server tell everybody (clients, sentinels, replicas) the address of a proxy in front of it: [`Server::link`].
     pub fn linked(mut self) -> Self {
         self.linked = true;
         self

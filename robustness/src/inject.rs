@@ -149,9 +149,7 @@ fn losing(world: &World, why: &str) {
 /// What may make another server the primary. What the old one has granted and not passed on is lost then.
 async fn replace(world: &World, server: &Server, fault: &Fault) {
     let has_replicas = matches!(world.topology, Topology::Sentinel | Topology::Cluster);
-    // The bus of a cluster goes past the links: its nodes still see that the primary lives.
-    let stays = !has_replicas || fault.kind == FaultKind::Isolate && world.topology == Topology::Cluster;
-    if !stays {
+    if has_replicas {
         losing(world, world.failover());
     }
     // Long enough to be taken for dead, more often than not.
@@ -166,14 +164,13 @@ async fn replace(world: &World, server: &Server, fault: &Fault) {
             server.kill();
             // What is granted from now on comes from the successor, and stays: nobody goes back to the one that has forgotten.
             world.note("kept");
-            world.is_replaced().await;
+            world.is_replaced(server).await;
             server.restart().await;
         }
         FaultKind::Isolate => {
-            let others = server.link().into_iter();
-            others.clone().for_each(Proxy::blackhole);
+            world.isolate(server, true);
             sleep(lasts).await;
-            others.for_each(Proxy::pass);
+            world.isolate(server, false);
         }
         _ => {
             world.fail_over(fault.victim).await;

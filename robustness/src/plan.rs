@@ -74,7 +74,7 @@ pub(crate) enum FaultKind {
     StepServer(i64),
     /// The primary is replaced by command.
     Failover,
-    /// The primary is cut off from its replicas and from the sentinels, and not from the clients.
+    /// The primary is cut off from its replicas, and from the sentinels or other nodes, and not from the clients.
     Isolate,
     /// So many sentinels stand still.
     FreezeSentinels(usize),

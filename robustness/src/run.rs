@@ -84,7 +84,7 @@ async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration)
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
     let checked = check(&read("journal"), &read("holders"));
     if let Some(keep) = &settings.keep {
-        copy(folder.path(), keep, topology);
+        copy(folder.path(), keep, &world);
     }
     Report { topology, seed, acks: world.acks, faults: of_clients + of_servers, checked, leftovers }
 }
@@ -130,9 +130,16 @@ async fn not_free(world: &World) -> Vec<String> {
     held
 }
 
-fn copy(from: &Path, to: &Path, topology: Topology) {
+fn copy(from: &Path, to: &Path, world: &World) {
     let _ = std::fs::create_dir_all(to);
+    let to = |name: &str| to.join(format!("{}-{name}", world.topology.name()));
     for name in ["journal", "holders"] {
-        let _ = std::fs::copy(from.join(name), to.join(format!("{}-{name}", topology.name())));
+        let _ = std::fs::copy(from.join(name), to(name));
+    }
+    for server in world.servers() {
+        let _ = std::fs::write(to(&format!("server-{}", server.announced())), server.log());
+    }
+    for sentinel in world.sentinels() {
+        let _ = std::fs::write(to(&format!("sentinel-{}", sentinel.address())), sentinel.log());
     }
 }

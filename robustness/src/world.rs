@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) store: Server,
     /// The ways of all clients, where they are told the addresses of servers. There each server announces a proxy. Replicas and
     /// sentinels come by it, too, and are told apart by the user's name, so that either can be cut off alone ([`Server::link`] is the
-    /// others' way). The nodes of a cluster have a bus past it: they are never cut off from one another.
+    /// others' way). The bus of a cluster has proxies of its own.
     shared: Vec<Proxy>,
     /// How many replicas have to confirm a lock: a part of the seed.
     pub(crate) acks: u32,
@@ -178,22 +178,39 @@ impl World {
         }
     }
 
-    /// Waits until another server has taken the place of one that is dead.
-    pub(crate) async fn is_replaced(&self) {
-        let primaries = if self.topology == Topology::Cluster { PRIMARIES } else { 1 };
-        within(SETTLED, "a successor", || async { self.primaries().await.len() == primaries }).await;
-    }
-
-    /// Waits until no client is at a primary any more that sentinels have replaced.
-    pub(crate) async fn is_left(&self, primary: &Server) {
-        let name_another = || async {
+    /// Waits until another server has taken the place of a primary, and everybody can know it: until then clients are led to this one, if
+    /// it answers.
+    pub(crate) async fn is_replaced(&self, primary: &Server) {
+        let is_replaced = async || {
             let mut names = Vec::new();
             for sentinel in self.sentinels() {
                 names.extend(sentinel.named().await);
             }
-            names.len() == self.sentinels().len() && !names.contains(&primary.announced())
+            let has_all = self.topology != Topology::Cluster || self.primaries().await.len() == PRIMARIES;
+            has_all && names.len() == self.sentinels().len() && !names.contains(&primary.announced())
         };
-        within(SETTLED, "the sentinels to name another primary", name_another).await;
+        within(SETTLED, "a successor", is_replaced).await;
+    }
+
+    /// Cuts a primary off from its replicas, and from sentinels or other nodes, and not from clients; or mends that.
+    pub(crate) fn isolate(&self, primary: &Server, is_cut_off: bool) {
+        match &self.servers {
+            Servers::Plain(_) => {}
+            Servers::Guarded(_) => {
+                let change = if is_cut_off { Proxy::blackhole } else { Proxy::pass };
+                primary.link().into_iter().for_each(change);
+            }
+            Servers::Cluster(cluster) => {
+                let change = if is_cut_off { Cluster::cut_off } else { Cluster::join_again };
+                let node = cluster.nodes.iter().position(|node| node.address() == primary.address());
+                node.into_iter().for_each(|node| change(cluster, node));
+            }
+        }
+    }
+
+    /// Waits until no client is at a primary any more that was replaced.
+    pub(crate) async fn is_left(&self, primary: &Server) {
+        self.is_replaced(primary).await;
         // How long clients may take to hear of it.
         sleep(HEARD).await;
     }
