@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::client::TTL;
 use crate::clients::Clients;
-use crate::history::STEP;
+use crate::history::{STEP, STEP_OF_ONE};
 use crate::plan::{Fault, FaultKind};
 use crate::rights;
 use crate::settings::Topology;
@@ -162,7 +162,7 @@ async fn replace(world: &World, server: &Server, fault: &Fault) {
         }
         FaultKind::Crash => {
             server.kill();
-            // What is granted from now on comes from the successor, and stays: nobody goes back to the one that has forgotten.
+            // What is asked for from now on is granted by the successor, and stays: nobody goes back to the one that has forgotten.
             world.note("kept");
             world.is_replaced(server).await;
             server.restart().await;
@@ -213,20 +213,26 @@ async fn restart(world: &World, server: &Server, fault: &Fault) {
     }
 }
 
-/// Sets the clock of a server, for some time. One of several independent servers loses nothing by that.
+/// Sets the clock of a server, for some time.
 async fn step(world: &World, server: &Server, fault: &Fault, seconds: i64) {
-    let has_majority = world.topology == Topology::Redlock;
-    if !has_majority {
-        losing(world, STEP);
-    }
     let clock = server.clock().expect("each has its own");
-    clock.jump_to(seconds);
-    sleep(fault.lasts).await;
-    clock.jump_to(0);
-    if has_majority {
-        // Fencing tokens are ahead by so much. They rise as long as clocks agree, or nobody forgets: no data is lost until then.
-        sleep(Duration::from_secs(seconds.max(0).unsigned_abs())).await;
+    if world.topology != Topology::Redlock {
+        losing(world, STEP);
+        clock.jump_to(seconds);
+        sleep(fault.lasts).await;
+        return clock.jump_to(0);
     }
+    // Of several servers only a step forward can do harm, there or back, and only to what was granted before.
+    for (to, is_forward) in [(seconds, seconds > 0), (0, seconds < 0)] {
+        if is_forward {
+            losing(world, STEP_OF_ONE);
+        }
+        clock.jump_to(to);
+        world.note("kept");
+        sleep(fault.lasts).await;
+    }
+    // Fencing tokens are ahead by so much. They rise as long as clocks agree, or nobody forgets: no data is lost until then.
+    sleep(Duration::from_secs(seconds.max(0).unsigned_abs())).await;
 }
 
 async fn without_loss(server: &Server, kind: FaultKind, lasts: Duration) {

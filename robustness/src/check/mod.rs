@@ -16,7 +16,7 @@ mod leases;
 
 use harness::holders::{Hold, Until, holds};
 
-use crate::history::{Event, What, losses, read};
+use crate::history::{Event, What, asked, losses, read};
 
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub(crate) struct Checked {
 pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     let (events, holds) = (read(journal), holds(holders, Until::LastStep));
     let losses = losses(&events);
-    let (mut violations, excused) = exclusion::check(&holds, &losses);
+    let (mut violations, excused) = exclusion::check(&holds, &asked(&events), &losses);
     let (unfenced, late) = fences::check(&holds, &events, &losses);
     violations.extend(unfenced);
     let (operations, unserializable) = registers::check(&events);
