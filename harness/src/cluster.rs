@@ -15,8 +15,15 @@ const SLOTS: usize = 16_384;
 pub struct Cluster {
     pub nodes: Vec<Server>,
     primaries: usize,
-    /// The bus: for each node the ways to it, from each of them. None unless the nodes are linked.
-    buses: Vec<Vec<Proxy>>,
+    /// The ways to each node's bus, unless the nodes are not linked.
+    buses: Vec<Bus>,
+}
+
+struct Bus {
+    /// By the node that they come from.
+    ways: Vec<Proxy>,
+    /// All are parts of it.
+    _proxy: Proxy,
 }
 
 impl Cluster {
@@ -31,7 +38,7 @@ impl Cluster {
             nodes.push(node);
             buses.extend(bus);
         }
-        let buses = by_sender(&buses, &nodes).await;
+        let buses = by_sender(buses, &nodes).await;
         let cluster = Self { nodes, primaries, buses };
         for (at, node) in cluster.nodes.iter().enumerate() {
             node.say(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(at + 1)).await;
@@ -108,8 +115,8 @@ impl Cluster {
     }
 
     fn ways_of(&self, node: usize) -> impl Iterator<Item = &Proxy> {
-        let from_it = self.buses.iter().map(move |ways| &ways[node]);
-        self.buses[node].iter().chain(from_it).chain(self.nodes[node].link())
+        let from_it = self.buses.iter().map(move |bus| &bus.ways[node]);
+        self.buses[node].ways.iter().chain(from_it).chain(self.nodes[node].link())
     }
 
     /// A URL with all nodes.
@@ -246,12 +253,13 @@ async fn node(options: Options) -> (Server, Option<Proxy>) {
 }
 
 /// Each message of the bus has the id of its sender at its begin.
-async fn by_sender(buses: &[Proxy], nodes: &[Server]) -> Vec<Vec<Proxy>> {
+async fn by_sender(buses: Vec<Proxy>, nodes: &[Server]) -> Vec<Bus> {
     let mut ids = Vec::new();
     for node in nodes {
         ids.push(node.id().await);
     }
-    buses.iter().map(|bus| ids.iter().map(|id| bus.split(id)).collect()).collect()
+    let bus = |proxy: Proxy| Bus { ways: ids.iter().map(|id| proxy.split(id)).collect(), _proxy: proxy };
+    buses.into_iter().map(bus).collect()
 }
 
 impl Server {
