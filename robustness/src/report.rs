@@ -58,12 +58,13 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} leases compared with the server; after a server had forgotten, as documented: {} overlaps, {} late tokens",
+            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} leases compared with the server, {} losses; after a server had forgotten, as documented: {} overlaps, {} late tokens",
             checked.holds.len(),
             count(|hold| hold.steps),
             count(|hold| hold.interrupted),
             checked.operations,
             checked.compared,
+            checked.lost,
             checked.excused,
             checked.late
         )?;
