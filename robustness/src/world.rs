@@ -202,8 +202,9 @@ impl World {
             }
             Servers::Cluster(cluster) => {
                 let change = if is_cut_off { Cluster::cut_off } else { Cluster::join_again };
-                let node = cluster.nodes.iter().position(|node| node.address() == primary.address());
-                node.into_iter().for_each(|node| change(cluster, node));
+                if let Some(node) = cluster.nodes.iter().position(|node| node.address() == primary.address()) {
+                    change(cluster, node);
+                }
             }
         }
     }
