@@ -12,8 +12,8 @@ use crate::history::Loss;
 /// What a crowded machine may take from the end of a lease to the stamp of a step that was begun before.
 const SLACK: u64 = 50_000_000;
 
-/// A holder, and since when its process may have had the lock: from the request, and one that passes under another, or to whom another one of its process has
-/// passed the lock on, has it from that.
+/// A holder, and since when its process may have had the lock: from the request. One that passes under another, or to whom another one
+/// of its process has passed the lock on, has it from that.
 #[derive(Clone, Copy)]
 struct Holder<'a> {
     hold: &'a Hold,
