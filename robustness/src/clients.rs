@@ -22,6 +22,8 @@ pub(crate) struct Clients {
 }
 
 pub(crate) struct Client {
+    /// No other client has had it.
+    pub(crate) number: u64,
     pub(crate) child: Child,
     pub(crate) links: Vec<Proxy>,
     pub(crate) clock: FakeClock,
@@ -32,8 +34,8 @@ impl Clients {
         let mut clients = Clients { all: Vec::new(), folder, seed, plant, count: 0.into() };
         for _ in 0..many {
             let (links, clock) = (world.links().await, FakeClock::new());
-            let child = clients.spawn(world, &links, &clock).await;
-            clients.all.push(Client { child, links, clock });
+            let (number, child) = clients.spawn(world, &links, &clock).await;
+            clients.all.push(Client { number, child, links, clock });
         }
         for client in &clients.all {
             client.child.event("works").await;
@@ -44,11 +46,11 @@ impl Clients {
     /// Kills a client, and starts another one in its place.
     pub(crate) async fn replace(&mut self, world: &World, at: usize) {
         self.all[at].child.kill();
-        let child = self.spawn(world, &self.all[at].links, &self.all[at].clock).await;
-        self.all[at].child = child;
+        let (number, child) = self.spawn(world, &self.all[at].links, &self.all[at].clock).await;
+        (self.all[at].number, self.all[at].child) = (number, child);
     }
 
-    async fn spawn(&self, world: &World, links: &[Proxy], clock: &FakeClock) -> Child {
+    async fn spawn(&self, world: &World, links: &[Proxy], clock: &FakeClock) -> (u64, Child) {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let orders = Orders {
             locks: rights::logged_in(&world.url(links)),
@@ -64,6 +66,6 @@ impl Clients {
         let clock = clock.environment();
         let mut environment: Vec<_> = clock.iter().map(|(name, value)| (*name, value.as_str())).collect();
         environment.extend(self.plant.map(|plant| ("DISTLOCK_PLANTED", plant.name())));
-        Child::spawn_with("client", &arguments, &environment).await
+        (number, Child::spawn_with("client", &arguments, &environment).await)
     }
 }

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::client::TTL;
+use crate::loss::{Ahead, Broken, Loss};
+
+/// A lease as the library counts it: a ttl, without what clocks may differ by.
+const LEASE: Duration = TTL.saturating_sub(Duration::from_millis(10));
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +32,17 @@ pub(crate) enum What {
         token: String,
         until: u64,
     },
-    /// A lock stands on the server, and until when at most, by the same token.
+    /// All locks on the server were looked at, not before this. What stood there follows, with the same stamp.
+    Looked(u64),
+    /// What stood under a key, whose it was, and until when it stands at most.
     Stands {
+        key: String,
         token: String,
+        owner: String,
         until: u64,
     },
+    /// A name on the server that has no expiry, or one that is too far off.
+    Endless(String),
     /// A body has done something so long after the deadline of its lease.
     Late {
         key: String,
@@ -55,9 +65,12 @@ pub(crate) enum What {
     Was(u64),
     /// What was made to fail, or mended.
     Fault(String),
-    /// From now on a server may have forgotten what it has granted; until the next [`What::Kept`].
-    Losing(String),
-    Kept,
+    /// A server has forgotten what it had granted.
+    Lost(Loss),
+    /// Something was being broken, from when to when.
+    Broken(Broken),
+    /// The wall clock of a server was ahead.
+    Ahead(Ahead),
 }
 
 /// Reads a journal, in the order of its stamps.
@@ -85,7 +98,14 @@ fn what(text: &str) -> Option<What> {
             What::Grant { holder: words.next()?.to_owned(), fence: words.next().and_then(|fence| fence.parse().ok()) }
         }
         "believes" => What::Believes { token: words.next()?.to_owned(), until: words.next()?.parse().ok()? },
-        "stands" => What::Stands { token: words.next()?.to_owned(), until: words.next()?.parse().ok()? },
+        "looked" => What::Looked(rest.parse().ok()?),
+        "stands" => What::Stands {
+            key: words.next()?.to_owned(),
+            token: words.next()?.to_owned(),
+            owner: words.next()?.to_owned(),
+            until: words.next()?.parse().ok()?,
+        },
+        "endless" => What::Endless(rest.to_owned()),
         "late" => What::Late { key: words.next()?.to_owned(), by: Duration::from_nanos(words.next()?.parse().ok()?) },
         "done" => What::Done(rest.to_owned()),
         "write" => What::Write {
@@ -97,77 +117,65 @@ fn what(text: &str) -> Option<What> {
         "read" => What::Read { register: words.next()?.to_owned() },
         "was" => What::Was(rest.parse().ok()?),
         "fault" => What::Fault(rest.to_owned()),
-        "losing" => What::Losing(rest.to_owned()),
-        "kept" => What::Kept,
+        "lost" => What::Lost(Loss::read(rest)?),
+        "broken" => What::Broken(Broken::read(rest)?),
+        "ahead" => What::Ahead(Ahead::read(rest)?),
         _ => return None,
     })
 }
 
-/// Why a server may have forgotten: it may be that its clock was set, so that leases ended early, and no data is gone.
-pub(crate) const STEP: &str = "step of the clock";
-/// It is one of several independent servers whose clock was set forward: locks that it had granted have ended there alone.
-pub(crate) const STEP_OF_ONE: &str = "step of one of several clocks";
-/// Another server takes its place, and each that could have confirmed all that was granted.
-pub(crate) const CONFIRMED_FAILOVER: &str = "failover, after all replicas had confirmed what was granted";
-
-/// A time in which a server may have forgotten what it had granted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Loss {
-    pub(crate) why: String,
-    pub(crate) from: u64,
-    pub(crate) to: u64,
+/// The lease of a holder, as its body saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leased {
+    /// When its lock was asked for, as the lease tells, which counts from that: its grant may have been on its way for a while when its
+    /// body began. For one that was passed on within its process, or passes under another, it is the request by which the lease was
+    /// last made longer.
+    pub(crate) since: u64,
+    /// That of its acquisition.
+    pub(crate) token: String,
+    /// Until when it believed to have it, and when it did so.
+    pub(crate) beliefs: Vec<(u64, u64)>,
 }
 
-impl Loss {
-    pub(crate) fn is_step(&self) -> bool {
-        self.why == STEP
-    }
-
-    /// Whether one of several servers can give its vote twice.
-    pub(crate) fn is_of_one(&self) -> bool {
-        self.why == STEP_OF_ONE
-    }
-
-    /// Whether what was granted is kept, and only renewals may be forgotten: no replica has to confirm these.
-    pub(crate) fn keeps_grants(&self) -> bool {
-        self.why == CONFIRMED_FAILOVER
-    }
-}
-
-/// All such times. One that has no end lasts to the end.
-pub(crate) fn losses(events: &[Event]) -> Vec<Loss> {
-    let mut losses: Vec<Loss> = Vec::new();
+/// The leases of all holders, by their names in the log of holders. None for one that began when its lease had ended.
+pub(crate) fn leased(events: &[Event]) -> BTreeMap<&str, Leased> {
+    let mut current: BTreeMap<&str, (Vec<&str>, bool)> = BTreeMap::new();
+    let mut leased: BTreeMap<&str, Leased> = BTreeMap::new();
     for event in events {
         match &event.what {
-            What::Losing(why) => losses.push(Loss { why: why.clone(), from: event.at, to: u64::MAX }),
-            What::Kept => {
-                let open = losses.iter_mut().filter(|loss| loss.to == u64::MAX);
-                open.for_each(|loss| loss.to = event.at);
+            What::Grant { holder, .. } => {
+                let (holders, has_begun) = current.entry(&event.who).or_default();
+                if std::mem::take(has_begun) {
+                    holders.clear();
+                }
+                holders.push(holder);
             }
+            What::Believes { token, until } => {
+                let Some((holders, has_begun)) = current.get_mut(&*event.who) else { continue };
+                *has_begun = true;
+                for holder in holders {
+                    let leased = leased.entry(holder).or_insert_with(|| Leased {
+                        since: since(*until),
+                        token: token.clone(),
+                        beliefs: Vec::new(),
+                    });
+                    leased.beliefs.push((event.at, *until));
+                }
+            }
+            What::Done(_) => drop(current.remove(&*event.who)),
             _ => {}
         }
     }
-    losses
+    leased
 }
 
-/// When each holder's lock was asked for, as its lease tells, which counts from that: its grant may have been on its way for a while
-/// when its body began. For one that was passed on within its process, it is the request by which the lease was last made longer.
-pub(crate) fn asked(events: &[Event]) -> BTreeMap<&str, u64> {
-    let (mut begun, mut asked) = (BTreeMap::<&str, Vec<&str>>::new(), BTreeMap::new());
-    for event in events {
-        match &event.what {
-            What::Grant { holder, .. } => begun.entry(&event.who).or_default().push(holder),
-            What::Believes { until, .. } => {
-                let lease = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX);
-                let holders = begun.remove(&*event.who).unwrap_or_default();
-                asked.extend(holders.into_iter().map(|holder| (holder, until.saturating_sub(lease))));
-            }
-            // It began with a lease that had ended.
-            What::Done(_) => drop(begun.remove(&*event.who)),
-            _ => {}
-        }
-    }
-    asked
+/// When a lease was asked for that lasts until then.
+pub(crate) fn since(until: u64) -> u64 {
+    until.saturating_sub(nanos(LEASE))
+}
+
+pub(crate) fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -195,15 +203,19 @@ mod tests {
         let events = read(
             "900000000 0.1 grant a 1\n900000000 0.1 grant b 1\n900000001 0.1 believes t 1600000000\n900000002 0.1 believes t 1900000000\n",
         );
-        assert_eq!(asked(&events), BTreeMap::from([("a", 800_000_000), ("b", 800_000_000)]));
+        let lease = Leased {
+            since: 810_000_000,
+            token: "t".to_owned(),
+            beliefs: vec![(900_000_001, 1_600_000_000), (900_000_002, 1_900_000_000)],
+        };
+        assert_eq!(leased(&events), BTreeMap::from([("a", lease.clone()), ("b", lease)]));
     }
 
     #[test]
-    fn a_loss_lasts_until_what_is_granted_is_kept_again() {
-        let events = read("1 - losing flushed\n2 - kept\n5 - losing failover\n");
-        let losses = losses(&events);
-        assert_eq!((losses[0].from, losses[0].to), (1, 2));
-        assert_eq!((losses[1].from, losses[1].to), (5, u64::MAX));
+    fn what_is_nested_has_a_lease_of_its_own_from_then_on() {
+        let events = read("1 0.1 grant a 1\n2 0.1 believes t 900000000\n3 0.1 grant b 1\n4 0.1 believes t 900000000\n");
+        let begins = |holder| leased(&events)[holder].beliefs.iter().map(|(at, _)| *at).collect::<Vec<_>>();
+        assert_eq!((begins("a"), begins("b")), (vec![2], vec![4]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use harness::holders::now;
 use harness::proxy::{Proxy, Trip, Way};
 use harness::sentinel::Sentinel;
 use harness::server::Server;
@@ -10,7 +11,7 @@ use tokio::time::sleep;
 
 use crate::client::TTL;
 use crate::clients::Clients;
-use crate::history::{STEP, STEP_OF_ONE};
+use crate::loss::{Ahead, Broken, CLIENTS, Loss, SAVED, SERVER, STEP, STEP_OF_ONE};
 use crate::plan::{Fault, FaultKind};
 use crate::rights;
 use crate::settings::Topology;
@@ -21,8 +22,13 @@ pub(crate) async fn break_clients(world: &World, clients: &mut Clients, faults: 
     one_by_one(world, faults, until, async |fault| of_client(world, clients, fault).await).await
 }
 
-/// Makes faults until it is time to end, and says how many.
-async fn one_by_one(world: &World, faults: &[Fault], until: Instant, mut strike: impl AsyncFnMut(&Fault)) -> usize {
+/// Makes faults until it is time to end, and says how many. What makes one tells who was hit.
+async fn one_by_one(
+    world: &World,
+    faults: &[Fault],
+    until: Instant,
+    mut strike: impl AsyncFnMut(&Fault) -> String,
+) -> usize {
     let mut made = 0;
     for fault in faults {
         // How long all goes well is part of the plan.
@@ -31,15 +37,20 @@ async fn one_by_one(world: &World, faults: &[Fault], until: Instant, mut strike:
             break;
         }
         world.note(&format!("fault {fault}"));
-        strike(fault).await;
+        let from = now();
+        let who = strike(fault).await;
+        // Who was killed does not come back.
+        let to = if fault.kind == FaultKind::Kill { u64::MAX } else { now() };
+        world.note(&Broken { who, from, to }.line());
         world.note(&format!("fault end of {:?} of {}", fault.kind, fault.victim));
         made += 1;
     }
     made
 }
 
-async fn of_client(world: &World, clients: &mut Clients, fault: &Fault) {
+async fn of_client(world: &World, clients: &mut Clients, fault: &Fault) -> String {
     let client = &clients.all[fault.victim];
+    let who = client.number.to_string();
     match fault.kind {
         FaultKind::Stop => {
             client.child.stop();
@@ -53,11 +64,16 @@ async fn of_client(world: &World, clients: &mut Clients, fault: &Fault) {
             client.clock.jump_to(0);
         }
         kind => {
-            let links = if client.links.is_empty() { world.shared(fault.victim) } else { &client.links };
+            let is_shared = client.links.is_empty();
+            let links = if is_shared { world.shared(fault.victim) } else { &client.links };
             break_links(links, kind, fault.lasts).await;
             links.iter().for_each(Proxy::pass);
+            if is_shared {
+                return CLIENTS.to_owned();
+            }
         }
     }
+    who
 }
 
 async fn break_links(links: &[Proxy], kind: FaultKind, lasts: Duration) {
@@ -101,7 +117,11 @@ fn slow(links: &[Proxy], millis: u64) {
 
 /// The faults of servers.
 pub(crate) async fn break_servers(world: &World, faults: &[Fault], until: Instant) -> usize {
-    one_by_one(world, faults, until, async |fault| of_server(world, fault).await).await
+    one_by_one(world, faults, until, async |fault| {
+        of_server(world, fault).await;
+        SERVER.to_owned()
+    })
+    .await
 }
 
 async fn of_server(world: &World, fault: &Fault) {
@@ -113,8 +133,9 @@ async fn of_server(world: &World, fault: &Fault) {
         }
         FaultKind::Restart | FaultKind::RestartWithData | FaultKind::ShutDown => restart(world, server, fault).await,
         FaultKind::Flush => {
-            losing(world, "flush");
+            let (keys, from) = (world.locks_of(server).await, now());
             let _ = server.query::<()>(&cmd("FLUSHALL")).await;
+            lost(world, "flush", keys, [from, now(), now()]);
         }
         FaultKind::StepServer(seconds) => step(world, server, fault, seconds).await,
         FaultKind::MoveSlot => world.move_slot(fault.victim, fault.lasts).await,
@@ -139,21 +160,19 @@ async fn of_server(world: &World, fault: &Fault) {
     }
     world.answers(server).await;
     world.settles().await;
-    world.note("kept");
 }
 
-fn losing(world: &World, why: &str) {
-    world.note(&format!("losing {why}"));
+/// Writes down that a server has forgotten, at some moment between the first two times, and answers since the third.
+fn lost(world: &World, why: &str, keys: Vec<String>, [from, to, back]: [u64; 3]) {
+    world.journal.note_at(from, "-", &Loss { why: why.to_owned(), from, to, back, keys }.line());
 }
 
 /// What may make another server the primary. What the old one has granted and not passed on is lost then.
 async fn replace(world: &World, server: &Server, fault: &Fault) {
     let has_replicas = matches!(world.topology, Topology::Sentinel | Topology::Cluster);
-    if has_replicas {
-        losing(world, world.failover());
-    }
     // Long enough to be taken for dead, more often than not.
     let lasts = if has_replicas { fault.lasts * 4 } else { fault.lasts };
+    let (keys, from) = (world.locks_of(server).await, now());
     match fault.kind {
         FaultKind::Freeze => {
             server.freeze();
@@ -163,9 +182,10 @@ async fn replace(world: &World, server: &Server, fault: &Fault) {
         FaultKind::Crash => {
             server.kill();
             // What is asked for from now on is granted by the successor, and stays: nobody goes back to the one that has forgotten.
-            world.note("kept");
+            let to = now();
             world.is_replaced(server).await;
-            server.restart().await;
+            lost(world, world.failover(), keys, [from, to, now()]);
+            return server.restart().await;
         }
         FaultKind::Isolate => {
             world.isolate(server, true);
@@ -173,17 +193,24 @@ async fn replace(world: &World, server: &Server, fault: &Fault) {
             world.isolate(server, false);
         }
         _ => {
-            world.fail_over(fault.victim).await;
+            world.fail_over(server, fault.victim).await;
             // The old primary takes writes until it has heard of it.
             sleep(TTL).await;
         }
     }
-    if world.topology == Topology::Sentinel && fault.kind != FaultKind::Crash {
-        tokio::select! {
-            () = world.settles() => {}
-            // The old one goes on to take writes for some ten seconds, and none of them are ours.
-            () = world.is_left(server) => world.note("kept"),
-        }
+    if !has_replicas {
+        return;
+    }
+    tokio::select! {
+        () = world.settles() => {}
+        // The old one goes on to take writes for some ten seconds, and none of them are ours.
+        () = world.is_left(server), if world.topology == Topology::Sentinel => {}
+    }
+    let to = now();
+    // Where it is still the primary, nothing was lost. That is known only when all agree.
+    world.settles().await;
+    if !server.is_primary().await {
+        lost(world, world.failover(), keys, [from, to, to]);
     }
 }
 
@@ -199,11 +226,14 @@ async fn restart(world: &World, server: &Server, fault: &Fault) {
         sleep(fault.lasts.max(TTL + Duration::from_millis(300))).await;
         return server.restart().await;
     }
-    losing(world, "restart");
-    if fault.kind == FaultKind::RestartWithData {
-        server.restart_with_data().await;
+    let (keys, from) = (world.locks_of(server).await, now());
+    let is_saved = fault.kind == FaultKind::RestartWithData && server.query::<()>(&cmd("SAVE")).await.is_ok();
+    server.kill();
+    // Nothing is granted before it is back.
+    let to = now();
+    if is_saved {
+        server.relaunch().await;
     } else {
-        server.kill();
         sleep(fault.lasts).await;
         server.restart().await;
     }
@@ -211,28 +241,41 @@ async fn restart(world: &World, server: &Server, fault: &Fault) {
         // As its configuration would say, which sentinels rewrite: it was the primary when it was killed.
         let _ = server.query::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     }
+    let back = now();
+    world.settles().await;
+    if server.is_primary().await {
+        lost(world, if is_saved { SAVED } else { "restart" }, keys, [from, to, back]);
+    } else {
+        // One has forgotten, and then another one took its place.
+        lost(world, "restart and failover", keys, [from, now(), now()]);
+    }
 }
 
-/// Sets the clock of a server, for some time.
+/// Sets the clock of a server, for some time. Leases end when it goes forward, there or back, and only what was granted before that.
 async fn step(world: &World, server: &Server, fault: &Fault, seconds: i64) {
     let clock = server.clock().expect("each has its own");
-    if world.topology != Topology::Redlock {
-        losing(world, STEP);
-        clock.jump_to(seconds);
-        sleep(fault.lasts).await;
-        return clock.jump_to(0);
-    }
-    // Of several servers only a step forward can do harm, there or back, and only to what was granted before.
+    let why = if world.topology == Topology::Redlock { STEP_OF_ONE } else { STEP };
+    let (keys, begin) = (world.locks_of(server).await, now());
     for (to, is_forward) in [(seconds, seconds > 0), (0, seconds < 0)] {
-        if is_forward {
-            losing(world, STEP_OF_ONE);
-        }
+        let from = now();
         clock.jump_to(to);
-        world.note("kept");
-        sleep(fault.lasts).await;
+        // A server looks at its clock when it begins with a batch of requests.
+        sleep(Duration::from_millis(5)).await;
+        if is_forward {
+            lost(world, why, keys.clone(), [from, now(), now()]);
+        }
+        if to != 0 {
+            sleep(fault.lasts).await;
+        }
     }
-    // Fencing tokens are ahead by so much. They rise as long as clocks agree, or nobody forgets: no data is lost until then.
-    sleep(Duration::from_secs(seconds.max(0).unsigned_abs())).await;
+    let by = Duration::from_secs(seconds.max(0).unsigned_abs());
+    if !by.is_zero() {
+        world.note(&Ahead { from: begin, to: now(), by }.line());
+    }
+    if world.topology == Topology::Redlock {
+        // Fencing tokens are ahead by so much. They rise as long as clocks agree, or nobody forgets: no data is lost until then.
+        sleep(fault.lasts + by).await;
+    }
 }
 
 async fn without_loss(server: &Server, kind: FaultKind, lasts: Duration) {

@@ -15,6 +15,7 @@ mod watch;
 mod clients;
 mod client;
 mod journal;
+mod loss;
 mod history;
 mod check;
 mod timeline;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::check::Checked;
+use crate::check::{Checked, Exempt};
 use crate::history::What;
 use crate::settings::Topology;
 
@@ -58,7 +58,7 @@ impl fmt::Display for Report {
         )?;
         write!(
             f,
-            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} leases compared with the server, {} losses; after a server had forgotten, as documented: {} overlaps, {} late tokens",
+            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} looks at the server, {} losses; after a server had forgotten, as documented: {} overlaps, {} late tokens",
             checked.holds.len(),
             count(|hold| hold.steps),
             count(|hold| hold.interrupted),
@@ -68,6 +68,8 @@ impl fmt::Display for Report {
             checked.excused,
             checked.late
         )?;
+        let Exempt { time, pairs: (exempt, pairs) } = checked.exempt;
+        write!(f, "; exempt for that: {:.0} % of the time, {exempt} of {pairs} pairs of tokens", time * 100.0)?;
         if !self.is_enough() {
             write!(f, "\n  TOO LITTLE HAPPENED for this to prove anything")?;
         }

@@ -2,12 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use harness::holders::Hold;
 use plotters::prelude::*;
 
 use crate::check::{Checked, Violation};
 use crate::history::{Event, What};
+use crate::loss::Loss;
 
 /// So much before and after is shown.
 const AROUND: u64 = 800_000_000;
@@ -28,7 +30,7 @@ impl<'a> Scene<'a> {
         let holds = checked.holds.iter().filter(|hold| hold.key == violation.key && hold.to >= from && hold.from <= to);
         let holds: Vec<&Hold> = holds.collect();
         let is_part = |event: &&Event| match &event.what {
-            What::Fault(_) | What::Losing(_) | What::Kept => true,
+            What::Fault(_) | What::Lost(_) => true,
             What::Late { key, .. } => *key == violation.key,
             What::Grant { holder, .. } => holds.iter().any(|hold| hold.token == *holder),
             _ => false,
@@ -66,8 +68,10 @@ pub(crate) fn told(violation: &Violation, checked: &Checked) -> String {
 fn line(event: &Event) -> Option<String> {
     Some(match &event.what {
         What::Fault(what) => format!("fault: {what}"),
-        What::Losing(why) => format!("from now on a server may have forgotten what it granted: {why}"),
-        What::Kept => "no longer".to_owned(),
+        What::Lost(Loss { why, from, to, .. }) => {
+            let within = Duration::from_nanos(to - from);
+            format!("a server has forgotten what it granted, now or within {within:?}: {why}")
+        }
         What::Grant { holder, fence: Some(fence) } => format!("{holder} has the fencing token {fence}"),
         What::Late { by, .. } => format!("{} is {by:?} late", event.who),
         _ => return None,
@@ -78,7 +82,7 @@ fn line(event: &Event) -> Option<String> {
 pub(crate) fn draw(violation: &Violation, checked: &Checked, path: &Path) -> Drawn {
     let scene = Scene::of(violation, checked);
     let faults: Vec<_> =
-        scene.events.iter().filter(|event| matches!(event.what, What::Fault(_) | What::Losing(_))).collect();
+        scene.events.iter().filter(|event| matches!(event.what, What::Fault(_) | What::Lost(_))).collect();
     let rows = i32::try_from(scene.holds.len() + faults.len()).unwrap_or(i32::MAX);
     let root = SVGBackend::new(path, (1_100, 90 + 18 * rows.unsigned_abs())).into_drawing_area();
     root.fill(&WHITE)?;
@@ -100,7 +104,7 @@ pub(crate) fn draw(violation: &Violation, checked: &Checked, path: &Path) -> Dra
         let at = scene.seconds(event.at);
         chart.draw_series([PathElement::new(vec![(at, 0), (at, rows)], RED.mix(0.6))])?;
         let what = match &event.what {
-            What::Fault(what) | What::Losing(what) => what.clone(),
+            What::Fault(what) | What::Lost(Loss { why: what, .. }) => what.clone(),
             _ => String::new(),
         };
         chart.draw_series([Text::new(what, (at, row + 1), ("sans-serif", 11).into_font().color(&RED))])?;

@@ -11,8 +11,9 @@ use harness::server::Server;
 use redis::cmd;
 use tokio::time::sleep;
 
-use crate::history::CONFIRMED_FAILOVER;
+use crate::client::calls::KEYS;
 use crate::journal::Journal;
+use crate::loss::CONFIRMED_FAILOVER;
 use crate::rights;
 use crate::settings::Topology;
 
@@ -153,8 +154,22 @@ impl World {
         primaries
     }
 
+    /// The keys of the locks on one node of a cluster. None where all servers have all.
+    pub(crate) async fn locks_of(&self, server: &Server) -> Vec<String> {
+        let mut locks = Vec::new();
+        if let Servers::Cluster(_) = &self.servers {
+            for key in ["x", "rw", "p"].iter().flat_map(|kind| (0..KEYS).map(move |key| format!("{kind}:{key}"))) {
+                // Who does not have the slot says who has it.
+                if server.query::<bool>(cmd("EXISTS").arg(format!("lock:{{{key}}}"))).await.is_ok() {
+                    locks.push(key);
+                }
+            }
+        }
+        locks
+    }
+
     /// Has another server take the place of a primary, by command.
-    pub(crate) async fn fail_over(&self, victim: usize) {
+    pub(crate) async fn fail_over(&self, primary: &Server, victim: usize) {
         match &self.servers {
             Servers::Plain(_) => {}
             Servers::Guarded(guarded) => {
@@ -169,8 +184,11 @@ impl World {
                     // As if the primary were dead: it is not asked for what it has granted last.
                     failover.arg("FORCE");
                 }
-                for node in cluster.nodes.iter().cycle().skip(victim).take(cluster.nodes.len()) {
-                    if !node.is_primary().await && node.query::<()>(&failover).await.is_ok() {
+                let id = primary.query::<String>(cmd("CLUSTER").arg("MYID")).await.unwrap_or_default();
+                for node in &cluster.nodes {
+                    let nodes = node.query::<String>(cmd("CLUSTER").arg("NODES")).await.unwrap_or_default();
+                    let is_replica = nodes.lines().any(|line| line.contains(&format!("myself,slave {id} ")));
+                    if is_replica && node.query::<()>(&failover).await.is_ok() {
                         return;
                     }
                 }
@@ -212,8 +230,15 @@ impl World {
     /// Waits until no client is at a primary any more that was replaced.
     pub(crate) async fn is_left(&self, primary: &Server) {
         self.is_replaced(primary).await;
+        let is_empty = async || {
+            let clients = primary.query::<String>(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
+            clients.is_ok_and(|clients| !clients.contains(&format!("user={} ", rights::USER)))
+        };
         // How long clients may take to hear of it.
-        sleep(HEARD).await;
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < HEARD && !is_empty().await {
+            sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Moves the slot of one of the locks to another primary.

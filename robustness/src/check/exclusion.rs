@@ -5,23 +5,18 @@ use std::time::Duration;
 
 use harness::holders::{Hold, Kind};
 
-use super::Violation;
-use crate::client::TTL;
-use crate::history::Loss;
+use super::{Promise, Violation, client};
+use crate::history::Leased;
+use crate::loss::{Failed, Loss};
 
-/// What a crowded machine may take from the end of a lease to the stamp of a step that was begun before.
-const SLACK: u64 = 50_000_000;
-
-/// A holder, and since when its process may have had the lock: from the request. One that passes under another, or to whom another one
-/// of its process has passed the lock on, has it from that.
+/// A holder, and its lease.
 #[derive(Clone, Copy)]
 struct Holder<'a> {
     hold: &'a Hold,
+    /// Since when its process may have had the lock: from the request.
     since: u64,
+    leased: Option<&'a Leased>,
 }
-
-/// Between two who have the same lock one after the other in one process.
-const HAND_OVER: u64 = 50_000_000;
 
 /// For how long after its begin a body has its lock by the grant, and not by renewals: at worst it was passed on within its process a
 /// quarter of a second after that, and it took a third of a ttl to hear of it.
@@ -32,23 +27,19 @@ const GRANTED: u64 = 200_000_000;
 const SPREAD: u64 = 1_200_000_000;
 
 /// Compares holders of a key as they come. Returns what is wrong, and how many overlaps are allowed.
-pub(super) fn check(holds: &[Hold], asked: &BTreeMap<&str, u64>, losses: &[Loss]) -> (Vec<Violation>, usize) {
+pub(super) fn check(holds: &[Hold], leased: &BTreeMap<&str, Leased>, failed: &Failed) -> (Vec<Violation>, usize) {
     let mut at_once: BTreeMap<&str, Vec<Holder<'_>>> = BTreeMap::new();
-    let mut last: BTreeMap<(&str, &str), Holder<'_>> = BTreeMap::new();
     let (mut violations, mut excused) = (Vec::new(), 0);
     for hold in holds {
-        let earlier = last.get(&(client(hold), &*hold.key));
-        let earlier = earlier.filter(|earlier| hold.from <= earlier.hold.to + HAND_OVER);
-        let asked = asked.get(&*hold.token).map_or(hold.from, |asked| hold.from.min(*asked));
-        let holder = Holder { hold, since: earlier.map_or(asked, |earlier| earlier.since) };
-        last.insert((client(hold), &hold.key), holder);
+        let leased = leased.get(&*hold.token);
+        let holder = Holder { hold, since: leased.map_or(hold.from, |leased| hold.from.min(leased.since)), leased };
         let together = at_once.entry(&hold.key).or_default();
         together.retain(|before| hold.from <= before.hold.to);
         if !go_together(together, holder) {
             let left: Vec<Holder<'_>> =
-                together.iter().filter(|before| !is_forgotten(before, hold.from, losses)).copied().collect();
+                together.iter().filter(|before| !is_forgotten(before, hold.from, failed)).copied().collect();
             let first = left.iter().map(|before| before.since).min().unwrap_or_default();
-            if go_together(&left, holder) || is_forgotten(&holder, first, losses) {
+            if go_together(&left, holder) || is_forgotten(&holder, first, failed) {
                 excused += 1;
             } else {
                 violations.push(violation(&left, hold));
@@ -59,24 +50,30 @@ pub(super) fn check(holds: &[Hold], asked: &BTreeMap<&str, u64>, losses: &[Loss]
     (violations, excused)
 }
 
-fn client(hold: &Hold) -> &str {
-    hold.token.split('.').next().unwrap_or_default()
-}
-
 fn go_together(before: &[Holder<'_>], holder: Holder<'_>) -> bool {
     let kinds: Vec<Kind> = before.iter().chain([&holder]).map(|holder| holder.hold.kind).collect();
     Kind::go_together(&kinds)
 }
 
-/// Whether a holder may be there beside another one, who came at `next`: its lock was forgotten before that, and it goes on for no
-/// longer than its lease. A grant that the successor had confirmed is not forgotten.
-fn is_forgotten(holder: &Holder<'_>, next: u64, losses: &[Loss]) -> bool {
-    losses.iter().any(|loss| {
-        let lease = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX) + SLACK;
-        let is_kept = loss.keeps_grants() && next < holder.since + GRANTED
-            || loss.is_of_one() && loss.from > holder.hold.from + SPREAD;
-        !is_kept && holder.since <= loss.to && loss.from <= next && holder.hold.to <= loss.to.saturating_add(lease)
-    })
+/// Whether a holder may be there beside another one, who came at `next`: its lock was granted before a server forgot it, the other one
+/// came after that, and it goes on for no longer than its lease, or the next renewal.
+fn is_forgotten(holder: &Holder<'_>, next: u64, failed: &Failed) -> bool {
+    let hold = holder.hold;
+    let mut losses = failed.forgetting(&hold.key, holder.since, next);
+    losses.any(|loss| !is_kept(holder, next, loss) && hold.to <= loss.ends(client(hold), &failed.broken))
+}
+
+/// Whether this lock still stood at `next` in spite of a loss: the successor had confirmed the grant, it was saved until later, or it
+/// stood on more servers than the one whose clock was set.
+fn is_kept(holder: &Holder<'_>, next: u64, loss: &Loss) -> bool {
+    let is_saved = || {
+        let before = |(at, until): &(u64, u64)| (*at <= loss.from).then_some(*until);
+        let until = holder.leased.and_then(|leased| leased.beliefs.iter().filter_map(before).max());
+        until.is_some_and(|until| next < until)
+    };
+    loss.keeps_grants() && next < holder.since + GRANTED
+        || loss.is_saved() && is_saved()
+        || loss.is_of_one() && loss.from > holder.hold.from + SPREAD
 }
 
 fn violation(before: &[Holder<'_>], hold: &Hold) -> Violation {
@@ -85,7 +82,7 @@ fn violation(before: &[Holder<'_>], hold: &Hold) -> Violation {
     let time = Duration::from_nanos(until.saturating_sub(hold.from));
     let what =
         format!("{} ({}) held `{}` beside {} for {time:?}", hold.token, hold.kind, hold.key, names.join(" and "));
-    Violation { what, key: hold.key.clone(), at: hold.from }
+    Violation { promise: Promise::Exclusion, what, key: hold.key.clone(), at: hold.from }
 }
 
 #[cfg(test)]
@@ -93,7 +90,7 @@ mod tests {
     use harness::holders::{Until, holds};
 
     use super::*;
-    use crate::history::{CONFIRMED_FAILOVER, STEP_OF_ONE};
+    use crate::loss::{CONFIRMED_FAILOVER, SAVED, STEP_OF_ONE};
 
     const MILLI: u64 = 1_000_000;
 
@@ -102,13 +99,28 @@ mod tests {
     }
 
     fn checked_after(why: &str, log: &[(u64, &str)], losses: &[(u64, u64)]) -> (usize, usize) {
-        let log: Vec<_> = log.iter().map(|(at, rest)| format!("{} {rest}", at * MILLI)).collect();
-        let losses = losses.iter().map(|(from, to)| Loss { why: why.to_owned(), from: from * MILLI, to: to * MILLI });
-        let holds = holds(&log.join("\n"), Until::LastStep);
+        let (log, losses) = (in_nanos(log), losses_of(why, losses));
+        let holds = holds(&log, Until::LastStep);
         // On its way for 10 ms.
-        let asked = holds.iter().map(|hold| (&*hold.token, hold.from - 10 * MILLI)).collect();
-        let (violations, excused) = check(&holds, &asked, &losses.collect::<Vec<_>>());
+        let leased = |hold: &Hold| {
+            let since = hold.from - 10 * MILLI;
+            Leased { since, token: String::new(), beliefs: vec![(hold.from, since + 790 * MILLI)] }
+        };
+        let leased = holds.iter().map(|hold| (&*hold.token, leased(hold))).collect();
+        let (violations, excused) = check(&holds, &leased, &Failed { losses, ..Failed::default() });
         (violations.len(), excused)
+    }
+
+    fn in_nanos(log: &[(u64, &str)]) -> String {
+        log.iter().map(|(at, rest)| format!("{} {rest}\n", at * MILLI)).collect()
+    }
+
+    fn losses_of(why: &str, losses: &[(u64, u64)]) -> Vec<Loss> {
+        let loss = |&(from, to): &(u64, u64)| {
+            let (from, to) = (from * MILLI, to * MILLI);
+            Loss { why: why.to_owned(), from, to, back: to, keys: Vec::new() }
+        };
+        losses.iter().map(loss).collect()
     }
 
     const OVERLAP: [(u64, &str); 4] =
@@ -162,16 +174,34 @@ mod tests {
 
     #[test]
     fn what_is_nested_in_what_was_forgotten_is_forgotten_too() {
-        let log = [
+        let log = in_nanos(&[
             (100, "start a.1/1 x k"),
             (220, "step a.1/1 x k"),
             (221, "start b.1/1 x k"),
             (222, "start a.1/2 x k"),
             (300, "step a.1/2 x k"),
             (400, "step b.1/1 x k"),
-        ];
-        assert_eq!(checked(&log, &[(200, 210)]), (0, 1));
-        assert_eq!(checked(&log, &[]), (1, 0));
+        ]);
+        let holds = holds(&log, Until::LastStep);
+        let found = |since: u64, losses| {
+            let lease = |since| Leased { since, token: String::new(), beliefs: Vec::new() };
+            let leased = [("a.1/1", 90), ("a.1/2", since), ("b.1/1", 215)].map(|(who, at)| (who, lease(at * MILLI)));
+            let (violations, excused) = check(&holds, &leased.into(), &Failed { losses, ..Failed::default() });
+            (violations.len(), excused)
+        };
+        assert_eq!(found(90, losses_of("", &[(200, 210)])), (0, 1));
+        assert_eq!(found(90, Vec::new()), (1, 0));
+        // It has not the other's lease, but was granted afresh.
+        assert_eq!(found(212, losses_of("", &[(200, 210)])), (1, 0));
+    }
+
+    #[test]
+    fn what_was_saved_stands_until_its_saved_lease_ends() {
+        let log =
+            |next| [(100, "start a x k"), (next, "start b x k"), (next + 1, "step a x k"), (next + 1, "step b x k")];
+        assert_eq!(checked_after(SAVED, &log(500), &[(200, 210)]), (1, 0));
+        assert_eq!(checked_after(SAVED, &log(500), &[(99, 110)]), (0, 1));
+        assert_eq!(checked_after(SAVED, &log(900), &[(200, 300)]), (0, 1));
     }
 
     #[test]
@@ -190,5 +220,27 @@ mod tests {
         assert_eq!(checked(&log(110), &[]), (1, 0));
         // The second came after the loss, and takes nothing from the third.
         assert_eq!(checked(&log(250), &[(200, 210)]), (0, 1));
+    }
+
+    /// What is forgotten can't excuse who was granted the lock afresh, after that.
+    #[test]
+    fn who_comes_again_after_a_loss_is_excused_by_nothing() {
+        let log = [
+            (100, "start a.1/1 x k"),
+            (190, "step a.1/1 x k"),
+            (220, "start a.2/2 x k"),
+            (300, "start b.1/1 x k"),
+            (400, "step a.2/2 x k"),
+            (450, "step b.1/1 x k"),
+        ];
+        assert_eq!(checked(&log, &[(200, 210)]), (1, 0));
+    }
+
+    /// A renewal is due after a third of the ttl (267 ms) and has its answer within the command timeout (400 ms): nobody goes on
+    /// for longer than that while nothing happens to it.
+    #[test]
+    fn a_loss_is_noticed_by_the_next_renewal() {
+        let log = [(100, "start a x k"), (300, "start b x k"), (1_000, "step a x k"), (1_050, "step b x k")];
+        assert_eq!(checked(&log, &[(200, 210)]), (1, 0));
     }
 }

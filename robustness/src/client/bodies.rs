@@ -65,7 +65,8 @@ impl Worker {
 
     /// Writes down until when the body believes to have its lock, and if it goes on after that. Returns when the lease ends.
     fn look_at(&self, lease: &Lease, keys: &[&str], deadline: u64) -> u64 {
-        let (remaining, now) = (lease.remaining(), now());
+        // First the clock: a process that is interrupted here takes its lease for shorter, and not for longer.
+        let (now, remaining) = (now(), lease.remaining());
         if !remaining.is_zero() {
             let until = now + nanos(remaining);
             // It has been renewed, or has just begun.
@@ -81,13 +82,13 @@ impl Worker {
         deadline
     }
 
-    /// A write that the store compares, to a register that is used for a second.
+    /// A write that the store compares with the key's last token, to a register that is used for a second.
     async fn write(&self, key: &str, fence: FencingToken) {
         let (register, value) = (register_of(key), now());
         self.journal.note(&self.name, &format!("write {register} {fence} {value}"));
         let script = Script::new(FencingToken::REDIS_SET);
         let mut call = script.key(&register);
-        call.key(format!("{register}:fence")).arg(value).arg(fence.get());
+        call.key(format!("{key}:fence")).arg(value).arg(fence.get());
         let set: i64 = call.invoke_async(&mut self.store.clone()).await.expect("nothing happens to the store");
         self.journal.note(&self.name, &format!("wrote {set}"));
     }

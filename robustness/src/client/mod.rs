@@ -102,10 +102,16 @@ async fn work(orders: Orders) {
     locks.shutdown(Duration::from_secs(10)).await;
 }
 
+/// What stands on the servers with a client's locks, so that it is known whose they are.
+pub(crate) fn owner(number: u64) -> String {
+    format!("client-{number}")
+}
+
 /// The servers may be failing already.
 async fn connect(orders: &Orders) -> LockManager {
     loop {
-        let builder = LockManager::builder().url(&orders.locks).ttl(TTL).command_timeout(TTL / 2);
+        let builder =
+            LockManager::builder().url(&orders.locks).ttl(TTL).command_timeout(TTL / 2).owner(owner(orders.number));
         match builder.replica_acks(orders.acks).build().await {
             Ok(locks) => return locks,
             Err(why) => eprintln!("can't connect yet: {why}"),
