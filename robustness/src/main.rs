@@ -17,6 +17,7 @@ mod client;
 mod journal;
 mod history;
 mod check;
+mod coverage;
 mod timeline;
 mod report;
 
