@@ -1,6 +1,6 @@
 //! What the journal says, read back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::client::TTL;
@@ -133,6 +133,8 @@ pub(crate) struct Leased {
     pub(crate) since: u64,
     /// That of its acquisition.
     pub(crate) token: String,
+    /// Whether the library makes it longer.
+    pub(crate) is_renewed: bool,
     /// Until when it believed to have it, and when it did so.
     pub(crate) beliefs: Vec<(u64, u64)>,
 }
@@ -140,9 +142,11 @@ pub(crate) struct Leased {
 /// The leases of all holders, by their names in the log of holders. None for one that began when its lease had ended.
 pub(crate) fn leased(events: &[Event]) -> BTreeMap<&str, Leased> {
     let mut current: BTreeMap<&str, (Vec<&str>, bool)> = BTreeMap::new();
-    let mut leased: BTreeMap<&str, Leased> = BTreeMap::new();
+    let (mut leased, mut unwatched) = (BTreeMap::<&str, Leased>::new(), BTreeSet::new());
     for event in events {
         match &event.what {
+            What::Call(what) if what.starts_with("Unwatched ") => drop(unwatched.insert(&*event.who)),
+            What::Call(_) => drop(unwatched.remove(&*event.who)),
             What::Grant { holder, .. } => {
                 let (holders, has_begun) = current.entry(&event.who).or_default();
                 if std::mem::take(has_begun) {
@@ -157,6 +161,7 @@ pub(crate) fn leased(events: &[Event]) -> BTreeMap<&str, Leased> {
                     let leased = leased.entry(holder).or_insert_with(|| Leased {
                         since: since(*until),
                         token: token.clone(),
+                        is_renewed: !unwatched.contains(&*event.who),
                         beliefs: Vec::new(),
                     });
                     leased.beliefs.push((event.at, *until));
@@ -206,6 +211,7 @@ mod tests {
         let lease = Leased {
             since: 810_000_000,
             token: "t".to_owned(),
+            is_renewed: true,
             beliefs: vec![(900_000_001, 1_600_000_000), (900_000_002, 1_900_000_000)],
         };
         assert_eq!(leased(&events), BTreeMap::from([("a", lease.clone()), ("b", lease)]));

@@ -20,8 +20,11 @@ pub(crate) const SAVED: &str = "back with what was saved";
 const NOTICED: Duration = Duration::from_millis(267 + 400);
 /// What a crowded machine may take from the end of a lease to the stamp of a step that was begun before.
 const SLACK: Duration = Duration::from_millis(50);
-/// How long a client may still suffer from what was mended: requests that were lost are given up, the next ones have to be answered.
+/// How long a client may still suffer from what was mended: what was on its way arrives late, requests that were lost are given up, the
+/// next ones have to be answered.
 const AFTERMATH: Duration = Duration::from_secs(1);
+/// The same of a server, which then does at once what it was asked for meanwhile: clients have to connect to it anew.
+const AFTERMATH_OF_SERVER: Duration = Duration::from_millis(200);
 
 /// A server has forgotten what it had granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +78,18 @@ impl Loss {
     }
 
     /// Until when a client goes on at most by a lock that was forgotten: for its lease, and not beyond the next renewal, unless
-    /// something else keeps it from that.
-    pub(crate) fn ends(&self, client: &str, broken: &[Broken]) -> u64 {
+    /// there is none, or something else keeps it from that.
+    pub(crate) fn ends(&self, client: &str, is_renewed: bool, broken: &[Broken]) -> u64 {
         let lease = self.to.saturating_add(nanos(TTL + SLACK));
         let noticed = self.back.max(self.to).saturating_add(nanos(NOTICED + SLACK));
         let hinders = |other: &&Broken| other.hits(client) && other.from < noticed && self.from <= other.mended();
         // The fault itself is over when the server is back.
         let is_other = |other: &&Broken| other.who != SERVER || !(other.from..=other.to).contains(&self.from);
-        if broken.iter().filter(hinders).any(|other| is_other(&other)) { lease } else { lease.min(noticed) }
+        if !is_renewed || broken.iter().filter(hinders).any(|other| is_other(&other)) {
+            lease
+        } else {
+            lease.min(noticed)
+        }
     }
 }
 
@@ -115,7 +122,7 @@ impl Broken {
 
     /// When nothing of it is felt any more.
     pub(crate) fn mended(&self) -> u64 {
-        self.to.saturating_add(nanos(AFTERMATH))
+        self.to.saturating_add(nanos(if self.who == SERVER { AFTERMATH_OF_SERVER } else { AFTERMATH }))
     }
 }
 
@@ -182,7 +189,7 @@ impl Failed {
             let mut losses: Vec<_> = self.losses.iter().filter(|loss| loss.concerns(&key)).collect();
             losses.sort_by_key(|loss| loss.from);
             for loss in losses {
-                let to = loss.ends("", &self.broken).min(end.at);
+                let to = loss.ends("", true, &self.broken).min(end.at);
                 exempt += Duration::from_nanos(to.saturating_sub(loss.from.max(last)));
                 last = last.max(to);
             }
@@ -249,14 +256,15 @@ mod tests {
 
     #[test]
     fn it_is_noticed_by_the_next_renewal_unless_something_else_is_in_the_way() {
-        let ends = |broken: &[Broken]| loss().ends("7", broken) / MILLI;
+        let ends = |broken: &[Broken]| loss().ends("7", true, broken) / MILLI;
         let broken =
             |who: &str, from: u64, to: u64| [Broken { who: who.to_owned(), from: from * MILLI, to: to * MILLI }];
         assert_eq!(ends(&[]), 210 + 267 + 400 + 50);
         assert_eq!(ends(&broken("8", 300, 400)), 210 + 267 + 400 + 50);
         assert_eq!(ends(&broken("7", 300, 400)), 210 + 800 + 50);
         // The one before, and the one that made the server forget.
-        assert_eq!(ends(&broken("server", 10, 100)), 210 + 800 + 50);
+        assert_eq!(ends(&broken("server", 10, 20)), 210 + 800 + 50);
         assert_eq!(ends(&broken("server", 200, 220)), 210 + 267 + 400 + 50);
+        assert_eq!(loss().ends("7", false, &[]) / MILLI, 210 + 800 + 50);
     }
 }

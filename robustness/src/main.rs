@@ -18,6 +18,7 @@ mod journal;
 mod loss;
 mod history;
 mod check;
+mod coverage;
 mod timeline;
 mod report;
 

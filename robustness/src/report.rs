@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::check::{Checked, Exempt};
+use crate::coverage::Coverage;
 use crate::history::What;
 use crate::settings::Topology;
 
@@ -26,7 +27,12 @@ impl Report {
 
     /// Whether there was enough of everything for the run to prove something.
     pub(crate) fn is_enough(&self) -> bool {
-        self.checked.holds.len() >= 20 && self.checked.operations >= 20 && self.faults >= 3
+        let has_much = self.checked.holds.len() >= 20 && self.checked.operations >= 20 && self.faults >= 3;
+        has_much && self.coverage().missing().is_empty()
+    }
+
+    fn coverage(&self) -> Coverage {
+        Coverage::of(&self.checked.events, &self.checked.holds, self.topology == Topology::Redlock)
     }
 
     /// How calls ended, and how often.
@@ -70,8 +76,14 @@ impl fmt::Display for Report {
         )?;
         let Exempt { time, pairs: (exempt, pairs) } = checked.exempt;
         write!(f, "; exempt for that: {:.0} % of the time, {exempt} of {pairs} pairs of tokens", time * 100.0)?;
+        let coverage = self.coverage();
+        write!(f, "\n  {coverage}")?;
         if !self.is_enough() {
-            write!(f, "\n  TOO LITTLE HAPPENED for this to prove anything")?;
+            write!(
+                f,
+                "\n  TOO LITTLE HAPPENED for this to prove anything; missing: {}",
+                coverage.missing().join(", ")
+            )?;
         }
         for leftover in &self.leftovers {
             write!(f, "\n  IN THE END: {leftover}")?;

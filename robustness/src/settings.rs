@@ -18,7 +18,7 @@ pub(crate) struct Settings {
     /// Where the locks are. `all` has each for its part of the time.
     #[arg(long, value_enum, default_value = "all")]
     topology: Choice,
-    /// How many client processes there are, with four tasks each.
+    /// How many client processes there are, with five tasks each.
     #[arg(long, default_value_t = 5)]
     pub(crate) clients: usize,
     /// A fault to put into the library. The run then fails unless it is found.

@@ -14,8 +14,9 @@ use crate::world::World;
 /// Between two looks: many within one lease.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest expiry that anything has, of fencing tokens: a day, and what the server's clock may be set back by.
-const LONGEST: i64 = (24 * 60 * 60 + 6) * 1_000;
+/// The longest expiry that anything has, of fencing tokens: a day, and what the server's clock may be set back by, from five seconds
+/// ahead to five behind.
+const LONGEST: i64 = (24 * 60 * 60 + 11) * 1_000;
 
 /// What stands on the server at one moment: the time, and for each name its expiry and what it has: one value, or members and scores.
 const LOOK: &str = "

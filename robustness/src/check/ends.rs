@@ -34,6 +34,9 @@ pub(super) fn check(events: &[Event], failed: &Failed) -> (usize, Vec<Violation>
             What::Done(how) if how.starts_with("lost ") => {
                 count += 1;
                 let Some(call) = calls.remove(&*event.who) else { continue };
+                if how == "lost HeldTooLong" && call.what.starts_with("Bounded ") {
+                    continue;
+                }
                 let is_told = how == "lost Gone";
                 let is_forgotten = failed.losses.iter().any(|loss| loss.from <= event.at && call.since <= loss.to);
                 if event.at + SLACK < call.until && !(is_told && is_forgotten) {
@@ -64,6 +67,7 @@ mod tests {
         assert!(is_wrong("400 0.1 done lost Expired"));
         assert!(!is_wrong("510000000 0.1 done lost Expired"));
         assert!(!is_wrong("400 0.1 done ok"));
+        assert!(is_wrong("400 0.1 done lost HeldTooLong"));
     }
 
     #[test]
@@ -74,6 +78,12 @@ mod tests {
         let late = "900000000 0.1 call Tried 1\n900000010 0.1 believes t 1695000000\n900000020 0.1 done lost Gone\n";
         let events = read(&format!("5 - lost 5 6 6 * flush\n{late}"));
         assert!(!check(&events, &Failed::of(&events)).1.is_empty());
+    }
+
+    #[test]
+    fn what_has_a_bound_is_stopped_by_it() {
+        let events = read("10 0.1 call Bounded 1\n20 0.1 believes t 500000000\n400 0.1 done lost HeldTooLong\n");
+        assert!(check(&events, &Failed::of(&events)).1.is_empty());
     }
 
     #[test]

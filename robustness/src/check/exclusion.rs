@@ -59,8 +59,9 @@ fn go_together(before: &[Holder<'_>], holder: Holder<'_>) -> bool {
 /// came after that, and it goes on for no longer than its lease, or the next renewal.
 fn is_forgotten(holder: &Holder<'_>, next: u64, failed: &Failed) -> bool {
     let hold = holder.hold;
+    let is_renewed = holder.leased.is_none_or(|leased| leased.is_renewed);
     let mut losses = failed.forgetting(&hold.key, holder.since, next);
-    losses.any(|loss| !is_kept(holder, next, loss) && hold.to <= loss.ends(client(hold), &failed.broken))
+    losses.any(|loss| !is_kept(holder, next, loss) && hold.to <= loss.ends(client(hold), is_renewed, &failed.broken))
 }
 
 /// Whether this lock still stood at `next` in spite of a loss: the successor had confirmed the grant, it was saved until later, or it
@@ -104,7 +105,7 @@ mod tests {
         // On its way for 10 ms.
         let leased = |hold: &Hold| {
             let since = hold.from - 10 * MILLI;
-            Leased { since, token: String::new(), beliefs: vec![(hold.from, since + 790 * MILLI)] }
+            Leased { since, token: String::new(), is_renewed: true, beliefs: vec![(hold.from, since + 790 * MILLI)] }
         };
         let leased = holds.iter().map(|hold| (&*hold.token, leased(hold))).collect();
         let (violations, excused) = check(&holds, &leased, &Failed { losses, ..Failed::default() });
@@ -112,7 +113,8 @@ mod tests {
     }
 
     fn in_nanos(log: &[(u64, &str)]) -> String {
-        log.iter().map(|(at, rest)| format!("{} {rest}\n", at * MILLI)).collect()
+        let lines: Vec<_> = log.iter().map(|(at, rest)| format!("{} {rest}", at * MILLI)).collect();
+        lines.join("\n")
     }
 
     fn losses_of(why: &str, losses: &[(u64, u64)]) -> Vec<Loss> {
@@ -184,7 +186,7 @@ mod tests {
         ]);
         let holds = holds(&log, Until::LastStep);
         let found = |since: u64, losses| {
-            let lease = |since| Leased { since, token: String::new(), beliefs: Vec::new() };
+            let lease = |since| Leased { since, token: String::new(), is_renewed: true, beliefs: Vec::new() };
             let leased = [("a.1/1", 90), ("a.1/2", since), ("b.1/1", 215)].map(|(who, at)| (who, lease(at * MILLI)));
             let (violations, excused) = check(&holds, &leased.into(), &Failed { losses, ..Failed::default() });
             (violations.len(), excused)

@@ -60,7 +60,7 @@ fn is_above(before: &Before<'_>, now: &Before<'_>) -> bool {
 fn is_allowed(before: &Before<'_>, now: &Before<'_>, failed: &Failed) -> bool {
     let key = &now.hold.key;
     let mut late = failed.forgetting(key, now.since, before.hold.from);
-    if late.any(|loss| now.hold.from <= loss.ends(client(now.hold), &failed.broken)) {
+    if late.any(|loss| now.hold.from <= loss.ends(client(now.hold), false, &failed.broken)) {
         return true;
     }
     let was_ahead = |ahead: &&crate::loss::Ahead| ahead.from <= before.hold.to && now.hold.from <= ahead.caught_up();

@@ -94,7 +94,7 @@ fn wrong_at(look: &Look<'_>, hold: &Hold, leased: &Leased) -> Option<String> {
 /// Whether the server had forgotten it by then, and the holder need not know yet.
 fn is_forgotten(hold: &Hold, leased: &Leased, at: u64, failed: &Failed) -> bool {
     let mut losses = failed.forgetting(&hold.key, leased.since.min(hold.from), at);
-    losses.any(|loss| at <= loss.ends(client(hold), &failed.broken))
+    losses.any(|loss| at <= loss.ends(client(hold), leased.is_renewed, &failed.broken))
 }
 
 #[cfg(test)]

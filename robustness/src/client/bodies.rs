@@ -1,7 +1,7 @@
 //! What runs under the locks: it says that it is there, works in small steps, and writes to a register with its fencing token.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use distlock::{FencingToken, Lease, LockError, LockManager};
@@ -20,6 +20,8 @@ pub(super) struct Worker {
     pub(super) journal: Arc<Journal>,
     /// The log of holders.
     pub(super) holders: PathBuf,
+    /// What no call may do, and some did.
+    pub(super) complaints: Arc<Mutex<Vec<String>>>,
 }
 
 /// How much a body does.
@@ -36,8 +38,16 @@ pub(super) struct Work {
 const ONE_POLL: Duration = Duration::from_millis(5);
 
 impl Worker {
+    /// Has the client say so in the end.
+    pub(super) fn complain(&self, what: &str) {
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).push(what.to_owned());
+    }
+
     /// The body of a call under one or several locks. Each of its steps is written down.
     pub(super) async fn work(&self, kind: Kind, keys: &[&str], lease: &Lease, work: Work) -> Result<(), LockError> {
+        if work.looks {
+            lease.ensure_held()?;
+        }
         let log = Log::open(&self.holders);
         let token = format!("{}/{}", self.name, now());
         let begin = |key: &&str| log.start_as(kind, key, &format!("{token}/{key}"));

@@ -1,157 +1,185 @@
-//! The calls: annotated functions of all kinds, and some by hand.
+//! What the tasks of a client call, one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use distlock::{LockError, distributed_lock};
+use distlock::LockError;
 use fastrand::Rng;
-use harness::holders::{Kind, NotingPolls};
+use harness::holders::NotingPolls;
 
-use super::TTL;
 use super::bodies::{Work, Worker};
+use super::exclusive::{
+    barred, both_tried, both_waited, bounded, finished, guarded, nested, siblings, tried, unwatched, waited,
+};
+use super::shared::{both_read, permit_tried, permit_waited, read_tried, read_waited, write_tried, write_waited};
 
 /// How many may hold one of the locks with permits.
-const PERMITS: u32 = 3;
-/// How many keys there are of each kind.
+pub(crate) const PERMITS: u32 = 3;
+/// How many keys there are of each kind. Of those that are shared two are called for, and the first of them most of the time.
 pub(crate) const KEYS: u32 = 5;
 
-#[distributed_lock(
-    key = "x:<key>", ttl = TTL, retry = 20, backoff = "5ms..60ms", lease = lease, fencing_token = _token,
-    manager = worker.locks.clone()
-)]
-async fn tried(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Exclusive, &[&format!("x:{key}")], &lease, work).await
-}
-
-#[distributed_lock(
-    key = "x:<key>", ttl = TTL, wait = "3s", lease = lease, fencing_token = _token, manager = worker.locks.clone()
-)]
-async fn waited(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Exclusive, &[&format!("x:{key}")], &lease, work).await
-}
-
-/// The first lock passes on to what is nested in it.
-#[distributed_lock(
-    key = "x:<key>", ttl = TTL, retry = 10, lease = lease, fencing_token = _token, manager = worker.locks.clone()
-)]
-async fn nested(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Exclusive, &[&format!("x:{key}")], &lease, Work { steps: 2, ..work }).await?;
-    tried(worker, key, work).await
-}
-
-#[distributed_lock(
-    keys = ["x:<one>", "x:<other>"], ttl = TTL, wait = "3s", lease = lease, fencing_token = _token,
-    manager = worker.locks.clone()
-)]
-async fn both_waited(worker: &Worker, one: u32, other: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Exclusive, &[&format!("x:{one}"), &format!("x:{other}")], &lease, work).await
-}
-
-#[distributed_lock(
-    keys = ["x:<one>", "x:<other>"], ttl = TTL, retry = 20, lease = lease, fencing_token = _token,
-    manager = worker.locks.clone()
-)]
-async fn both_tried(worker: &Worker, one: u32, other: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Exclusive, &[&format!("x:{one}"), &format!("x:{other}")], &lease, work).await
-}
-
-#[distributed_lock(key = "rw:<key>", ttl = TTL, mode = read, wait = "3s", lease = lease, manager = worker.locks.clone())]
-async fn read(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Reader, &[&format!("rw:{key}")], &lease, work).await
-}
-
-#[distributed_lock(
-    key = "rw:<key>", ttl = TTL, mode = write, retry = 40, backoff = "5ms..60ms", lease = lease, fencing_token = _token,
-    manager = worker.locks.clone()
-)]
-async fn write(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Exclusive, &[&format!("rw:{key}")], &lease, work).await
-}
-
-#[distributed_lock(key = "p:<key>", ttl = TTL, permits = 3, retry = 20, lease = lease, manager = worker.locks.clone())]
-async fn permitted(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
-    worker.work(Kind::Permits(PERMITS as usize), &[&format!("p:{key}")], &lease, work).await
-}
-
-/// By hand: the guard is released, or dropped. Nobody stops what runs beside a guard, so that it looks at its lease before each step.
-async fn guarded(worker: &Worker, key: u32, work: Work, releases: bool) -> Result<(), LockError> {
-    let guard = worker.locks.lock(format!("x:{key}")).ttl(TTL).wait(Duration::from_secs(2)).acquire().await?;
-    let lease = guard.lease().clone();
-    worker.work(Kind::Exclusive, &[&format!("x:{key}")], &lease, Work { looks: true, ..work }).await?;
-    if releases { guard.release().await } else { Ok(()) }
-}
+/// So many of them are held for long by those who take their time.
+const LONG_HELD: u32 = 3;
 
 /// What a task calls next.
-#[derive(Clone, Copy, Debug)]
-enum Call {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
     Tried,
     Waited,
     Nested,
+    Siblings,
+    Barred,
+    Finished,
+    Bounded,
+    Unwatched,
     BothWaited,
     BothTried,
     Guarded,
-    Read,
-    Write,
-    Permitted,
+    ReadWaited,
+    ReadTried,
+    BothRead,
+    WriteWaited,
+    WriteTried,
+    PermitWaited,
+    PermitTried,
 }
 
-const ALL: [Call; 9] = [
+/// What a body that takes its time is called by.
+const PATIENT: [Call; 2] = [Call::Tried, Call::Waited];
+pub(crate) const EXCLUSIVE: [Call; 11] = [
     Call::Tried,
     Call::Waited,
     Call::Nested,
+    Call::Siblings,
+    Call::Barred,
+    Call::Finished,
+    Call::Bounded,
+    Call::Unwatched,
     Call::BothWaited,
     Call::BothTried,
     Call::Guarded,
-    Call::Read,
-    Call::Write,
-    Call::Permitted,
 ];
-/// The first so many are what a body that takes its time is called by, and the first so many are exclusive.
-const PATIENT: usize = 2;
-const EXCLUSIVE: usize = 6;
+/// Readers are more than writers, so that they are there together.
+pub(crate) const READERS_AND_WRITERS: [Call; 8] = [
+    Call::ReadWaited,
+    Call::ReadWaited,
+    Call::ReadTried,
+    Call::ReadTried,
+    Call::BothRead,
+    Call::BothRead,
+    Call::WriteWaited,
+    Call::WriteTried,
+];
+pub(crate) const PERMITTED: [Call; 3] = [Call::PermitWaited, Call::PermitWaited, Call::PermitTried];
 
-/// Calls one function after the other, until it is to stop. One task of each client holds its locks for long, so that there is hardly
-/// a fault without a lease to end.
+impl Call {
+    fn is_shared(self) -> bool {
+        !EXCLUSIVE.contains(&self)
+    }
+
+    /// Whether a body that stays for long has to be stopped, whatever happens.
+    fn is_bounded(self) -> bool {
+        matches!(self, Call::Bounded | Call::Unwatched)
+    }
+}
+
+/// What the tasks of a client call, by their numbers. The first holds its locks for long, so that there is hardly a fault without a
+/// lease to end.
+fn deck(task: usize, only_exclusive: bool) -> &'static [Call] {
+    match task {
+        0 => &PATIENT,
+        3 if !only_exclusive => &READERS_AND_WRITERS,
+        4 if !only_exclusive => &PERMITTED,
+        _ => &EXCLUSIVE,
+    }
+}
+
+/// Calls one function after the other, until it is to stop: each of its deck once, in any order, and then all of them again.
 pub(super) async fn call_on(
     worker: Worker,
     mut random: Rng,
-    takes_its_time: bool,
+    task: usize,
     only_exclusive: bool,
     stopping: Arc<AtomicBool>,
 ) {
+    let mut calls = Vec::new();
     while !stopping.load(Ordering::Relaxed) {
-        let kinds = match (takes_its_time, only_exclusive) {
-            (true, _) => &ALL[..PATIENT],
-            (_, true) => &ALL[..EXCLUSIVE],
-            _ => &ALL[..],
-        };
-        let call = kinds[random.usize(..kinds.len())];
-        // Of 3 ms each. Some bodies outlast a ttl or two: their leases have to be renewed, or to end.
-        let steps = if takes_its_time || random.u8(..8) == 0 { random.u32(300..1_000) } else { random.u32(2..40) };
-        let work = Work { steps, writes: random.bool(), looks: false };
-        let (key, other) = (random.u32(..KEYS), random.u32(..KEYS - 1));
-        let other = if other >= key { other + 1 } else { other };
-        worker.journal.note(&worker.name, &format!("call {call:?} {key}"));
-        let future = make(&worker, call, [key, other], work, random.bool());
-        let future = NotingPolls::of(future);
-        // Some callers have no patience: what they drop must leave nothing behind.
-        let outcome = if random.u8(..10) == 0 {
-            tokio::time::timeout(Duration::from_millis(random.u64(1..300)), future).await.ok()
-        } else {
-            Some(future.await)
-        };
-        let outcome = match &outcome {
-            None => "dropped".to_owned(),
-            Some(Ok(())) => "ok".to_owned(),
-            Some(Err(error)) => word(error),
-        };
-        worker.journal.note(&worker.name, &format!("done {outcome}"));
-        if random.u8(..6) == 0 {
-            worker.read(&format!("x:{key}")).await;
+        if calls.is_empty() {
+            calls = deck(task, only_exclusive).to_vec();
+            random.shuffle(&mut calls);
         }
+        let Some(call) = calls.pop() else { return };
+        call_once(&worker, &mut random, call, task == 0).await;
         // Between two calls of a task others get their chance.
         tokio::time::sleep(Duration::from_millis(random.u64(..20))).await;
+    }
+}
+
+async fn call_once(worker: &Worker, random: &mut Rng, call: Call, takes_its_time: bool) {
+    let keys = keys(random, call, takes_its_time);
+    let work = Work { steps: steps(random, call, takes_its_time), writes: random.bool(), looks: false };
+    worker.journal.note(&worker.name, &format!("call {call:?} {}", keys[0]));
+    let future = NotingPolls::of(make(worker, call, keys, work, random.bool()));
+    // Some callers have no patience: what they drop must leave nothing behind.
+    let outcome = if random.u8(..10) == 0 {
+        tokio::time::timeout(Duration::from_millis(random.u64(1..300)), future).await.ok()
+    } else {
+        Some(future.await)
+    };
+    let how = match &outcome {
+        None => "dropped".to_owned(),
+        Some(Ok(())) => "ok".to_owned(),
+        Some(Err(error)) => word(error),
+    };
+    worker.journal.note(&worker.name, &format!("done {how}"));
+    if call.is_bounded() && work.steps >= TOO_MANY && matches!(outcome, Some(Ok(()))) {
+        worker.complain(&format!("seen a body of {call:?} come to its end after {} steps", work.steps));
+    }
+    if random.u8(..6) == 0 {
+        worker.read(&format!("x:{}", keys[0])).await;
+    }
+}
+
+/// Two keys that are not the same. Who takes its time stays away from some, so that others come to something.
+fn keys(random: &mut Rng, call: Call, takes_its_time: bool) -> [u32; 2] {
+    if call.is_shared() {
+        let key = u32::from(random.u8(..5) == 0);
+        return [key, 1 - key];
+    }
+    let key = match random.u8(..2) {
+        _ if takes_its_time => random.u32(..LONG_HELD),
+        0 => random.u32(..KEYS),
+        _ => random.u32(LONG_HELD..KEYS),
+    };
+    [key, (key + random.u32(1..KEYS)) % KEYS]
+}
+
+/// Of 3 ms at least: more than the time that any body is bounded to.
+const TOO_MANY: u32 = 400;
+
+/// Some bodies outlast a ttl or two: their leases have to be renewed, or to end.
+fn steps(random: &mut Rng, call: Call, takes_its_time: bool) -> u32 {
+    let is_long = random.u8(..8) == 0;
+    match call {
+        _ if call.is_bounded() => {
+            if random.u8(..3) > 0 {
+                TOO_MANY
+            } else {
+                random.u32(2..40)
+            }
+        }
+        // All of them together are to last about as long as one.
+        Call::Siblings => random.u32(2..20),
+        _ if call.is_shared() => {
+            if is_long {
+                random.u32(300..600)
+            } else {
+                random.u32(10..60)
+            }
+        }
+        _ if takes_its_time || is_long => random.u32(300..1_000),
+        _ => random.u32(2..40),
     }
 }
 
@@ -166,13 +194,32 @@ async fn make(
         Call::Tried => tried(worker, key, work).await,
         Call::Waited => waited(worker, key, work).await,
         Call::Nested => nested(worker, key, work).await,
+        Call::Siblings => siblings(worker, key, work).await,
+        Call::Barred => barred(worker, key, work).await,
+        Call::Finished => finish(worker, key, work).await,
+        Call::Bounded => bounded(worker, key, work).await,
+        Call::Unwatched => unwatched(worker, key, work).await,
         Call::BothWaited => both_waited(worker, key, other, work).await,
         Call::BothTried => both_tried(worker, key, other, work).await,
         Call::Guarded => guarded(worker, key, work, releases).await,
-        Call::Read => read(worker, key, work).await,
-        Call::Write => write(worker, key, work).await,
-        Call::Permitted => permitted(worker, key, work).await,
+        Call::ReadWaited => read_waited(worker, key, work).await,
+        Call::ReadTried => read_tried(worker, key, work).await,
+        Call::BothRead => both_read(worker, key, other, work).await,
+        Call::WriteWaited => write_waited(worker, key, work).await,
+        Call::WriteTried => write_tried(worker, key, work).await,
+        Call::PermitWaited => permit_waited(worker, key, work).await,
+        Call::PermitTried => permit_tried(worker, key, work).await,
     }
+}
+
+/// A body that has come to its end returns what it returns, whatever became of its lock.
+async fn finish(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
+    let ended = AtomicBool::new(false);
+    let outcome = finished(worker, key, work, &ended).await;
+    if let (Err(why), true) = (&outcome, ended.load(Ordering::Relaxed)) {
+        worker.complain(&format!("seen a body that was to finish come to its end, and its call fail: {why}"));
+    }
+    outcome
 }
 
 fn word(error: &LockError) -> String {

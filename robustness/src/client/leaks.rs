@@ -1,6 +1,5 @@
 //! What a process holds of the system, before and after.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 /// Threads, open files, and memory.
@@ -11,17 +10,31 @@ pub(super) struct Held {
     kilobytes: usize,
 }
 
-/// Where nothing is left over, this says nothing.
-pub(super) struct More(Vec<String>);
+/// How many tasks there are in the runtime, beside the one that asks.
+pub(super) fn tasks() -> usize {
+    tokio::runtime::Handle::current().metrics().num_alive_tasks()
+}
+
+/// Whether there are more than before, when those of connections have had their time to end.
+pub(super) async fn left_running(before: usize) -> Option<String> {
+    let begin = Instant::now();
+    while tasks() > before && begin.elapsed() < PATIENCE {
+        // Between two looks.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let now = tasks();
+    (now > before).then(|| format!("{now} tasks, and {before} before"))
+}
 
 /// What is more than before when threads of the library have had their time to end.
-pub(super) fn left_over(before: &Held) -> More {
+pub(super) fn left_over(before: &Held) -> Vec<String> {
     let begin = Instant::now();
     loop {
         let more = Held::now().more_than(before);
-        if more.0.is_empty() || begin.elapsed() > PATIENCE {
+        if more.is_empty() || begin.elapsed() > PATIENCE {
             return more;
         }
+        // Between two looks.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -40,7 +53,7 @@ impl Held {
         Held { threads: count("/proc/self/task"), files: count("/proc/self/fd"), kilobytes: memory.unwrap_or(0) }
     }
 
-    fn more_than(&self, before: &Held) -> More {
+    fn more_than(&self, before: &Held) -> Vec<String> {
         let mut more = Vec::new();
         // The one that waited for the end of the input may still be ending.
         if self.threads > before.threads + 1 {
@@ -52,12 +65,6 @@ impl Held {
         if self.kilobytes > before.kilobytes + NOTABLE_KILOBYTES {
             more.push(format!("{} kB of memory, and {} before", self.kilobytes, before.kilobytes));
         }
-        More(more)
-    }
-}
-
-impl fmt::Display for More {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.join("; "))
+        more
     }
 }

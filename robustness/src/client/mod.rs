@@ -1,13 +1,15 @@
 //! A client process: a few tasks that call annotated functions of all kinds, one after the other, until they are told to stop.
 
 pub(crate) mod calls;
+mod exclusive;
+mod shared;
 mod bodies;
 mod leaks;
 
 use std::io::Read;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use distlock::LockManager;
@@ -21,7 +23,7 @@ use crate::journal::Journal;
 pub(crate) const TTL: Duration = Duration::from_millis(800);
 
 /// How many tasks a client has.
-const TASKS: usize = 4;
+const TASKS: usize = 5;
 
 /// What a client is told when it is started.
 #[derive(Clone, Debug)]
@@ -67,12 +69,21 @@ pub(crate) fn play(arguments: &[String]) {
     let before = leaks::Held::now();
     // On one thread, so that what stops it stops all of it, as it does a whole machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    runtime.block_on(work(orders));
+    let mut wrong = runtime.block_on(work(orders));
     drop(runtime);
-    emit("leaks", leaks::left_over(&before));
+    wrong.extend(leaks::left_over(&before));
+    emit("leaks", wrong.join("; "));
 }
 
-async fn work(orders: Orders) {
+/// Returns what was wrong with calls, and with what they left in the runtime.
+async fn work(orders: Orders) -> Vec<String> {
+    let before = leaks::tasks();
+    let mut wrong = call_all(orders).await;
+    wrong.extend(leaks::left_running(before).await);
+    wrong
+}
+
+async fn call_all(orders: Orders) -> Vec<String> {
     let stopping = Arc::new(AtomicBool::new(false));
     let locks = connect(&orders).await;
     let store = redis::Client::open(orders.store.as_str()).expect("a URL");
@@ -83,6 +94,7 @@ async fn work(orders: Orders) {
         move || stopping.store(true, Ordering::Relaxed)
     });
     let journal = Arc::new(Journal::open(&orders.folder.join("journal")));
+    let complaints = Arc::default();
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let worker = Worker {
@@ -91,15 +103,17 @@ async fn work(orders: Orders) {
                 store: store.clone(),
                 journal: journal.clone(),
                 holders: orders.folder.join("holders"),
+                complaints: Arc::clone(&complaints),
             };
             let random = Rng::with_seed(orders.seed.wrapping_mul(31).wrapping_add(task as u64));
-            tokio::spawn(calls::call_on(worker, random, task == 0, orders.only_exclusive, stopping.clone()))
+            tokio::spawn(calls::call_on(worker, random, task, orders.only_exclusive, stopping.clone()))
         })
         .collect();
     for task in tasks {
         task.await.expect("no task panics");
     }
     locks.shutdown(Duration::from_secs(10)).await;
+    Mutex::into_inner(Arc::into_inner(complaints).expect("all tasks are over")).expect("nobody panicked")
 }
 
 /// What stands on the servers with a client's locks, so that it is known whose they are.
