@@ -6,7 +6,7 @@ use std::fmt;
 use crate::check::{Checked, Exempt};
 use crate::coverage::Coverage;
 use crate::history::What;
-use crate::settings::Topology;
+use crate::settings::{Plant, Topology};
 
 /// Of one topology.
 pub(crate) struct Report {
@@ -20,15 +20,35 @@ pub(crate) struct Report {
     pub(crate) leftovers: Vec<String>,
 }
 
+/// What a run has shown. The worst of several is the last in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Verdict {
+    /// All promises were kept; or the fault that was planted was found.
+    Good,
+    TooLittle,
+    Broken,
+}
+
+/// If more of the time is exempt from the check for two holders, or more of the pairs of tokens, not enough was checked.
+const MOST_EXEMPT: f64 = 0.5;
+
 impl Report {
-    pub(crate) fn is_good(&self) -> bool {
-        self.checked.violations.is_empty() && self.leftovers.is_empty() && self.is_enough()
+    /// A planted fault has to be found by what it can break, and not by anything that was left by chance.
+    pub(crate) fn verdict(&self, plant: Option<Plant>) -> Verdict {
+        let violations = &self.checked.violations;
+        let is_found = |plant: Plant| violations.iter().any(|violation| plant.breaks().contains(&violation.promise));
+        let is_good = plant.map_or(violations.is_empty() && self.leftovers.is_empty(), is_found);
+        match (is_good, self.is_enough()) {
+            (true, true) => Verdict::Good,
+            (true, false) => Verdict::TooLittle,
+            (false, _) => Verdict::Broken,
+        }
     }
 
     /// Whether there was enough of everything for the run to prove something.
     pub(crate) fn is_enough(&self) -> bool {
         let has_much = self.checked.holds.len() >= 20 && self.checked.operations >= 20 && self.faults >= 3;
-        has_much && self.coverage().missing().is_empty()
+        has_much && !self.checked.exempt.is_above(MOST_EXEMPT) && self.coverage().missing().is_empty()
     }
 
     fn coverage(&self) -> Coverage {
@@ -89,5 +109,34 @@ impl fmt::Display for Report {
             write!(f, "\n  IN THE END: {leftover}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+
+    fn verdict(journal: &str, holders: &str, leftovers: &[&str], plant: Option<Plant>) -> Verdict {
+        let leftovers = leftovers.iter().map(|what| (*what).to_owned()).collect();
+        let checked = check(journal, holders);
+        Report { topology: Topology::Single, seed: 1, acks: 0, faults: 3, checked, leftovers }.verdict(plant)
+    }
+
+    #[test]
+    fn too_little_is_no_broken_promise() {
+        assert_eq!(verdict("", "", &[], None), Verdict::TooLittle);
+        assert_eq!(verdict("5 0.1 late x:1 7000000\n", "", &[], None), Verdict::Broken);
+        assert_eq!(verdict("", "", &["a key"], None), Verdict::Broken);
+        assert!(Verdict::Broken > Verdict::TooLittle && Verdict::TooLittle > Verdict::Good);
+    }
+
+    #[test]
+    fn a_planted_fault_is_found_by_what_it_breaks_alone() {
+        let two = "1 start 0.1/1 x k\n2 start 1.1/1 x k\n3 step 0.1/1 x k\n";
+        let plant = Some(Plant::LeaseFromReply);
+        // Found, but in a run that proves nothing.
+        assert_eq!(verdict("", two, &[], plant), Verdict::TooLittle);
+        assert_eq!(verdict("5 0.1 late x:1 7000000\n", "", &["a key"], plant), Verdict::Broken);
     }
 }

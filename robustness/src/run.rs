@@ -11,7 +11,7 @@ use crate::client::TTL;
 use crate::client::calls::KEYS;
 use crate::clients::Clients;
 use crate::plan::Plan;
-use crate::report::Report;
+use crate::report::{Report, Verdict};
 use crate::settings::{Settings, Topology};
 use crate::world::World;
 use crate::{inject, rights, timeline, watch};
@@ -27,36 +27,39 @@ pub(crate) async fn run(settings: &Settings) -> ExitCode {
     let seed = settings.seed.unwrap_or_else(|| fastrand::u64(..100_000));
     let topologies = settings.topologies();
     println!("seed {seed}; {} topologies, {:.0} s each", topologies.len(), topologies[0].1.as_secs_f64());
-    let (mut good, mut found) = (true, false);
+    let mut verdicts = Vec::new();
     for (topology, time) in topologies {
         let begin = Instant::now();
         let report = one(settings, topology, seed, time).await;
-        println!("{report}");
-        for violation in report.checked.violations.iter().take(3) {
-            println!("{}", timeline::told(violation, &report.checked));
-        }
-        if let Some(violation) = report.checked.violations.first() {
-            match timeline::draw(violation, &report.checked, &settings.picture) {
-                Ok(()) => println!(
-                    "{} violations; the first is drawn in {}",
-                    report.checked.violations.len(),
-                    settings.picture.display()
-                ),
-                Err(why) => println!("the picture could not be drawn: {why}"),
-            }
-        }
-        found |= !report.checked.violations.is_empty() || !report.leftovers.is_empty();
-        good &= report.is_good();
+        tell(settings, &report);
+        verdicts.push(report.verdict(settings.plant));
         println!("  {:.0} s in all", begin.elapsed().as_secs_f64());
     }
-    match settings.plant {
-        Some(plant) if found => println!("the planted fault `{}` was found", plant.name()),
-        Some(plant) => println!("NOT FOUND: the planted fault `{}`", plant.name()),
-        None if good => println!("all promises were kept"),
-        None => println!("NOT ALL PROMISES WERE KEPT; again with --seed {seed}"),
+    let worst = verdicts.into_iter().max().unwrap_or(Verdict::TooLittle);
+    match (settings.plant, worst) {
+        (Some(plant), Verdict::Good) => println!("the planted fault `{}` was found", plant.name()),
+        (Some(plant), Verdict::Broken) => println!("NOT FOUND: the planted fault `{}`", plant.name()),
+        (None, Verdict::Good) => println!("all promises were kept"),
+        (None, Verdict::Broken) => println!("NOT ALL PROMISES WERE KEPT; again with --seed {seed}"),
+        (_, Verdict::TooLittle) => println!("TOO LITTLE HAPPENED to prove anything; try more --minutes"),
     }
-    let ended_well = if settings.plant.is_some() { found } else { good };
-    if ended_well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if worst == Verdict::Good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Prints a report, with the first violations as timelines, and draws one.
+fn tell(settings: &Settings, report: &Report) {
+    println!("{report}");
+    for violation in report.checked.violations.iter().take(3) {
+        println!("{}", timeline::told(violation, &report.checked));
+    }
+    let Some(violation) = report.checked.violations.first() else { return };
+    let picture = settings.picture_of(report.topology);
+    match timeline::draw(violation, &report.checked, &picture) {
+        Ok(()) => {
+            println!("{} violations; the first is drawn in {}", report.checked.violations.len(), picture.display());
+        }
+        Err(why) => println!("the picture could not be drawn: {why}"),
+    }
 }
 
 async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration) -> Report {
@@ -83,10 +86,12 @@ async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration)
     leftovers.extend((!left.is_empty()).then(|| format!("left on the servers: {}", left.join(", "))));
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
     let checked = check(&read("journal"), &read("holders"));
-    if let Some(keep) = &settings.keep {
-        copy(folder.path(), keep, &world);
+    let report = Report { topology, seed, acks: world.acks, faults: of_clients + of_servers, checked, leftovers };
+    if let Some(keep) = settings.keeps(report.verdict(None) != Verdict::Broken) {
+        copy(folder.path(), &keep, &world);
+        println!("what was written down is kept in {}", keep.display());
     }
-    Report { topology, seed, acks: world.acks, faults: of_clients + of_servers, checked, leftovers }
+    report
 }
 
 /// Has all clients end, and says what they have not given back.

@@ -75,6 +75,7 @@ fn lines((name, millis, has): &Entry, time: i64, now: u64) -> Vec<String> {
     }
     let Some(key) = name.strip_prefix("lock:{").and_then(|name| name.strip_suffix('}')) else { return lines };
     let until = |millis: i64| now.saturating_add(nanos(Duration::from_millis(u64::try_from(millis + 1).unwrap_or(0))));
+    let forever = |millis: i64| if millis < 0 { u64::MAX } else { until(millis) };
     let mut stands = |value: &str, until: u64| {
         // What follows the second slash says whether others wait.
         if let [token, owner, ..] = value.split('/').collect::<Vec<_>>()[..] {
@@ -82,7 +83,7 @@ fn lines((name, millis, has): &Entry, time: i64, now: u64) -> Vec<String> {
         }
     };
     match &has[..] {
-        [value] => stands(value, until(*millis)),
+        [value] => stands(value, forever(*millis)),
         shares => {
             for share in shares.chunks_exact(2) {
                 #[allow(clippy::cast_possible_truncation, reason = "milliseconds")]
@@ -124,5 +125,7 @@ mod tests {
         assert_eq!(told("lock:{x:1}:fence", -1, &["7"]), ["endless lock:{x:1}:fence (-1 ms)"]);
         assert_eq!(told("lock:{x:1}:line", 2 * LONGEST, &["a", "1"]).len(), 1);
         assert!(told("lock:{x:1}:fence", LONGEST, &["7"]).is_empty());
+        let lines = ["endless lock:{x:1} (-1 ms)".to_owned(), format!("stands x:1 t client-7 {}", u64::MAX)];
+        assert_eq!(told("lock:{x:1}", -1, &["t/client-7"]), lines);
     }
 }

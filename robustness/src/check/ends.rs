@@ -12,6 +12,8 @@ const SLACK: u64 = 50_000_000;
 /// What is known of a call.
 struct Call<'a> {
     what: &'a str,
+    /// The lock that its body began under last.
+    key: &'a str,
     /// When its lock was asked for at the latest: it may have been passed on by an earlier call.
     since: u64,
     /// Until when its body has last believed to have its lease.
@@ -25,7 +27,12 @@ pub(super) fn check(events: &[Event], failed: &Failed) -> (usize, Vec<Violation>
     let (mut count, mut violations) = (0, Vec::new());
     for event in events {
         match &event.what {
-            What::Call(what) => drop(calls.insert(&event.who, Call { since: event.at, what, until: 0 })),
+            What::Call(what) => drop(calls.insert(&event.who, Call { since: event.at, what, key: "", until: 0 })),
+            What::Grant { holder, .. } => {
+                if let Some(call) = calls.get_mut(&*event.who) {
+                    call.key = holder.rsplit('/').next().unwrap_or_default();
+                }
+            }
             What::Believes { until, .. } => {
                 if let Some(call) = calls.get_mut(&*event.who) {
                     (call.since, call.until) = (call.since.min(since(*until)), *until);
@@ -42,7 +49,7 @@ pub(super) fn check(events: &[Event], failed: &Failed) -> (usize, Vec<Violation>
                 if event.at + SLACK < call.until && !(is_told && is_forgotten) {
                     let left = std::time::Duration::from_nanos(call.until - event.at);
                     let what = format!("{} ended as {how} {left:?} before its lease ({})", event.who, call.what);
-                    violations.push(Violation { promise: Promise::Ends, what, key: String::new(), at: event.at });
+                    violations.push(Violation { promise: Promise::Ends, what, key: call.key.to_owned(), at: event.at });
                 }
             }
             _ => {}

@@ -71,6 +71,15 @@ pub(crate) struct Exempt {
     pub(crate) pairs: (usize, usize),
 }
 
+impl Exempt {
+    pub(crate) fn is_above(&self, share: f64) -> bool {
+        let (exempt, pairs) = self.pairs;
+        #[allow(clippy::cast_precision_loss, reason = "some thousands")]
+        let of_pairs = exempt as f64 / pairs.max(1) as f64;
+        self.time.max(of_pairs) > share
+    }
+}
+
 /// Checks a journal and a log of holders.
 pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     let (events, holds) = (read(journal), holds(holders, Until::LastStep));
