@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{Cmd, FromRedisValue, cmd};
 
 use crate::eventually::{eventually, soon};
+use crate::proxy::Proxy;
 use crate::server::{Options, Server, free_port};
 
 const SLOTS: usize = 16_384;
@@ -14,6 +15,15 @@ const SLOTS: usize = 16_384;
 pub struct Cluster {
     pub nodes: Vec<Server>,
     primaries: usize,
+    /// The ways to each node's bus, unless the nodes are not linked.
+    buses: Vec<Bus>,
+}
+
+struct Bus {
+    /// By the node that they come from.
+    ways: Vec<Proxy>,
+    /// All are parts of it.
+    _proxy: Proxy,
 }
 
 impl Cluster {
@@ -22,11 +32,14 @@ impl Cluster {
     }
 
     pub async fn start_with(primaries: usize, replicas: usize, options: Options) -> Self {
-        let mut nodes = Vec::new();
+        let (mut nodes, mut buses) = (Vec::new(), Vec::new());
         for _ in 0..primaries + replicas {
-            nodes.push(node(options.clone()).await);
+            let (node, bus) = node(options.clone()).await;
+            nodes.push(node);
+            buses.extend(bus);
         }
-        let cluster = Self { nodes, primaries };
+        let buses = by_sender(buses, &nodes).await;
+        let cluster = Self { nodes, primaries, buses };
         for (at, node) in cluster.nodes.iter().enumerate() {
             node.say(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(at + 1)).await;
             if at < primaries {
@@ -44,7 +57,7 @@ impl Cluster {
 
     /// Adds a node without slots.
     pub async fn add(&mut self) -> &Server {
-        self.nodes.push(node(Server::options()).await);
+        self.nodes.push(node(Server::options()).await.0);
         let added = self.nodes.last().unwrap();
         added.say(cmd("CLUSTER").arg("SET-CONFIG-EPOCH").arg(100 + self.nodes.len())).await;
         self.meet(added).await;
@@ -55,7 +68,8 @@ impl Cluster {
     /// Has a node join.
     pub async fn meet(&self, node: &Server) {
         let first = &self.nodes[0];
-        let bus: String = first.ask::<Vec<String>>(cmd("CONFIG").arg("GET").arg("cluster-port")).await.pop().unwrap();
+        let name = if first.link().is_some() { "cluster-announce-bus-port" } else { "cluster-port" };
+        let bus: String = first.ask::<Vec<String>>(cmd("CONFIG").arg("GET").arg(name)).await.pop().unwrap();
         node.say(cmd("CLUSTER").arg("MEET").arg("127.0.0.1").arg(first.port).arg(bus)).await;
     }
 
@@ -87,6 +101,22 @@ impl Cluster {
             };
             eventually("a node to know of the replica", knows).await;
         }
+    }
+
+    /// Cuts one node off from all others, on the bus and where it replicates: nothing passes any more. Clients still reach it if their
+    /// link was split off. Only where nodes are linked.
+    pub fn cut_off(&self, node: usize) {
+        self.ways_of(node).for_each(Proxy::blackhole);
+    }
+
+    /// The end of that.
+    pub fn join_again(&self, node: usize) {
+        self.ways_of(node).for_each(Proxy::pass);
+    }
+
+    fn ways_of(&self, node: usize) -> impl Iterator<Item = &Proxy> {
+        let from_it = self.buses.iter().map(move |bus| &bus.ways[node]);
+        self.buses[node].ways.iter().chain(from_it).chain(self.nodes[node].link())
     }
 
     /// A URL with all nodes.
@@ -209,10 +239,27 @@ impl Cluster {
     }
 }
 
-async fn node(options: Options) -> Server {
-    let bus = free_port().to_string();
-    let options = options.directive("cluster-enabled", "yes").directive("cluster-port", &bus);
-    options.directive("repl-diskless-sync-delay", "0").start().await
+/// A node, and where it is linked the way to its bus.
+async fn node(options: Options) -> (Server, Option<Proxy>) {
+    let bus = free_port();
+    let options = options.directive("cluster-enabled", "yes").directive("cluster-port", &bus.to_string());
+    let options = options.directive("repl-diskless-sync-delay", "0");
+    if !options.linked {
+        return (options.start().await, None);
+    }
+    let way = Proxy::start_before(format!("127.0.0.1:{bus}"), free_port()).await;
+    let options = options.directive("cluster-announce-bus-port", way.address().split(':').next_back().unwrap());
+    (options.start().await, Some(way))
+}
+
+/// Each message of the bus has the id of its sender at its begin.
+async fn by_sender(buses: Vec<Proxy>, nodes: &[Server]) -> Vec<Bus> {
+    let mut ids = Vec::new();
+    for node in nodes {
+        ids.push(node.id().await);
+    }
+    let bus = |proxy: Proxy| Bus { ways: ids.iter().map(|id| proxy.split(id)).collect(), _proxy: proxy };
+    buses.into_iter().map(bus).collect()
 }
 
 impl Server {

@@ -40,6 +40,8 @@ pub enum Trip {
     Silence,
     /// The server gets the command this much later, and what is sent behind it, as where packets are lost.
     Late(Duration),
+    /// The server gets the command, and its reply comes this much later, and what is answered behind it.
+    LateReply(Duration),
 }
 
 /// A proxy before a server, which passes everything on until told otherwise.
@@ -56,6 +58,8 @@ struct Link {
     wire: Mutex<Option<Wire>>,
     tripped: watch::Sender<u32>,
     connections: AtomicU64,
+    /// The links of those who say something in what they send first.
+    split_off: Mutex<Vec<(String, Arc<Link>)>>,
 }
 
 #[derive(Clone, Default)]
@@ -80,16 +84,34 @@ struct Wire {
 
 impl Proxy {
     pub async fn start(server: &Server) -> Self {
-        let link = Arc::new(Link {
-            server: Mutex::new(server.address()),
-            state: watch::Sender::default(),
-            wire: Mutex::default(),
-            tripped: watch::Sender::default(),
-            connections: AtomicU64::default(),
-        });
-        let (address, acceptor) = listen("127.0.0.1:0".parse().unwrap(), link.clone()).await;
-        let url = server.url_at(&address.to_string());
-        Self { address, url, link, acceptor: Mutex::new(Some(acceptor)) }
+        Self::start_on(0, server).await
+    }
+
+    /// The same on a port that was chosen before.
+    pub(crate) async fn start_on(port: u16, server: &Server) -> Self {
+        let mut proxy = Self::start_before(server.address(), port).await;
+        proxy.url = server.url_at(&proxy.address());
+        proxy
+    }
+
+    /// The same before any other address.
+    pub(crate) async fn start_before(server: String, port: u16) -> Self {
+        let link = Arc::new(Link::to(server));
+        let (address, acceptor) = listen(([127, 0, 0, 1], port).into(), link.clone()).await;
+        Self { address, url: format!("redis://{address}"), link, acceptor: Mutex::new(Some(acceptor)) }
+    }
+
+    /// Makes a link of its own, at the same address, of the connections to come that have `text` in what they send first, e.g. the
+    /// name of a user. It fails for itself, but for [`Self::refuse`], which is up to this one.
+    pub fn split(&self, text: &str) -> Self {
+        let link = Arc::new(Link::to(self.link.server.lock().unwrap().clone()));
+        self.link.split_off.lock().unwrap().push((text.to_owned(), link.clone()));
+        Self { address: self.address, url: self.url.clone(), link, acceptor: Mutex::default() }
+    }
+
+    /// Where it listens: `127.0.0.1:port`.
+    pub fn address(&self) -> String {
+        self.address.to_string()
     }
 
     /// The server's URL over this link.
@@ -195,11 +217,15 @@ async fn listen(address: SocketAddr, link: Arc<Link>) -> (SocketAddr, JoinHandle
         let address = listener.local_addr().unwrap();
         let acceptor = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                let resets = link.resets();
                 let link = link.clone();
-                link.connections.fetch_add(1, Ordering::Relaxed);
-                let resets = link.state.borrow().resets;
-                // An error is the end of this connection, for both sides.
-                tokio::spawn(async move { link.serve(client, resets).await });
+                tokio::spawn(async move {
+                    // An error is the end of this connection, for both sides.
+                    match link.other(&client).await {
+                        Some(other) => other.serve(client, other.resets()).await,
+                        None => link.serve(client, resets).await,
+                    }
+                });
             }
         });
         (address, acceptor)
@@ -215,7 +241,35 @@ enum End {
 }
 
 impl Link {
+    fn to(server: String) -> Link {
+        Link {
+            server: Mutex::new(server),
+            state: watch::Sender::default(),
+            wire: Mutex::default(),
+            tripped: watch::Sender::default(),
+            connections: AtomicU64::default(),
+            split_off: Mutex::default(),
+        }
+    }
+
+    fn resets(&self) -> u64 {
+        self.state.borrow().resets
+    }
+
+    /// The link that was split off, if this connection belongs to it. Before Redis it is the client that speaks first.
+    async fn other(&self, client: &TcpStream) -> Option<Arc<Link>> {
+        if self.split_off.lock().unwrap().is_empty() {
+            return None;
+        }
+        let mut first = [0; 256];
+        let length = client.peek(&mut first).await.unwrap_or(0);
+        let said = String::from_utf8_lossy(&first[..length]);
+        let split_off = self.split_off.lock().unwrap();
+        split_off.iter().find(|(text, _)| said.contains(text)).map(|(_, link)| link.clone())
+    }
+
     async fn serve(&self, mut client: TcpStream, resets: u64) -> std::io::Result<()> {
+        self.connections.fetch_add(1, Ordering::Relaxed);
         let address = self.server.lock().unwrap().clone();
         let mut server = TcpStream::connect(address).await?;
         client.set_nodelay(true)?;
@@ -230,17 +284,25 @@ impl Link {
 
     /// Passes bytes on both ways until one side closes, the link is reset, or the wire trips.
     async fn pass_on(&self, client: &mut TcpStream, server: &mut TcpStream, resets: u64) -> std::io::Result<End> {
-        let mut state = self.state.subscribe();
+        let (mut state, late) = (self.state.subscribe(), Mutex::default());
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         tokio::select! {
             _ = state.wait_for(|state| state.resets > resets) => Ok(End::Reset),
-            end = self.pump(Way::Requests, from_client, to_server, resets) => end,
-            end = self.pump(Way::Replies, from_server, to_client, resets) => end,
+            end = self.pump(Way::Requests, from_client, to_server, resets, &late) => end,
+            end = self.pump(Way::Replies, from_server, to_client, resets, &late) => end,
         }
     }
 
-    async fn pump<R, W>(&self, way: Way, mut from: R, mut to: W, resets: u64) -> std::io::Result<End>
+    /// `late` is how much later the next reply is to come.
+    async fn pump<R, W>(
+        &self,
+        way: Way,
+        mut from: R,
+        mut to: W,
+        resets: u64,
+        late: &Mutex<Duration>,
+    ) -> std::io::Result<End>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -252,15 +314,17 @@ impl Link {
             if data.is_empty() {
                 return Ok(End::Closed);
             }
-            if way == Way::Requests
-                && let Some(trip) = self.trips(data)
-            {
-                let Trip::Late(time) = trip else { return Ok(End::Tripped(trip, data.to_vec())) };
+            let mut delay = self.state.borrow().passage(way).delay;
+            if way == Way::Replies {
+                delay += std::mem::take(&mut *late.lock().unwrap());
+            } else if let Some(trip) = self.trips(data) {
+                match trip {
+                    Trip::Late(time) => delay += time,
+                    Trip::LateReply(time) => *late.lock().unwrap() = time,
+                    trip => return Ok(End::Tripped(trip, data.to_vec())),
+                }
                 self.tripped.send_modify(|times| *times += 1);
-                // The delay is the fault that the test asked for.
-                tokio::time::sleep(time).await;
             }
-            let delay = self.state.borrow().passage(way).delay;
             if !delay.is_zero() {
                 // The delay is the fault that the test asked for.
                 tokio::time::sleep(delay).await;
@@ -314,7 +378,7 @@ impl Link {
                 client.set_zero_linger()?;
             }
             // Not the end of the connection.
-            Trip::Late(_) => {}
+            Trip::Late(_) | Trip::LateReply(_) => {}
             Trip::Silence => {
                 self.tripped.send_modify(|times| *times += 1);
                 while client.read(&mut [0; 1024]).await? > 0 {}

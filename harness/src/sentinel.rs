@@ -1,6 +1,7 @@
 //! A primary, replicas and real sentinels, and the ways in which the primary fails.
 
 use std::fmt::Write;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -18,6 +19,10 @@ use crate::tied;
 /// The name under which the sentinels know the servers.
 pub const SERVICE: &str = "orders";
 
+/// What a sentinel is told, and writes down.
+const FILE: &str = "sentinel.conf";
+const LOG: &str = "log";
+
 /// How sentinels log in to the servers, and others to them.
 #[derive(Clone, Default)]
 pub struct Passwords {
@@ -32,21 +37,21 @@ pub struct Sentinel {
     port: u16,
     password: Option<&'static str>,
     process: Mutex<Child>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Sentinel {
     pub async fn start(primary: &Server, passwords: &Passwords) -> Self {
         let (folder, port) = (tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap(), free_port());
-        let file = folder.path().join("sentinel.conf");
-        std::fs::write(&file, configuration(port, primary.port, passwords)).unwrap();
-        let mut command = tied::tied("redis-server");
-        command.arg(&file).arg("--sentinel").current_dir(folder.path());
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = Mutex::new(tied::spawn(command).await);
-        let sentinel = Self { port, password: passwords.sentinels, process, _folder: folder };
-        eventually("the sentinel to answer", || async { sentinel.query::<()>(&cmd("PING")).await.is_ok() }).await;
+        std::fs::write(folder.path().join(FILE), configuration(port, primary, passwords)).unwrap();
+        let process = Mutex::new(launch(folder.path()).await);
+        let sentinel = Self { port, password: passwords.sentinels, process, folder };
+        sentinel.comes_up().await;
         sentinel
+    }
+
+    async fn comes_up(&self) {
+        eventually("the sentinel to answer", || async { self.query::<()>(&cmd("PING")).await.is_ok() }).await;
     }
 
     pub fn address(&self) -> String {
@@ -58,12 +63,29 @@ impl Sentinel {
         query_at(format!("redis://{password}{}", self.address()), command.clone()).await
     }
 
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join(LOG)).unwrap_or_else(|why| why.to_string())
+    }
+
     pub fn kill(&self) {
         tied::end(&mut self.process.lock().unwrap());
     }
 
+    /// Starts it again, after [`Self::kill`] or instead of it. What it knows it has written down.
+    pub async fn restart(&self) {
+        self.kill();
+        let process = launch(self.folder.path()).await;
+        *self.process.lock().unwrap() = process;
+        self.comes_up().await;
+    }
+
     pub fn freeze(&self) {
         tied::stop(&self.process.lock().unwrap());
+    }
+
+    pub fn thaw(&self) {
+        tied::cont(&self.process.lock().unwrap());
     }
 
     /// The address that it names as the primary's, unless it is silent for longer than it would have to be busy.
@@ -71,6 +93,12 @@ impl Sentinel {
         let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(SERVICE).clone();
         let answer = tokio::time::timeout(Duration::from_millis(500), self.query::<Vec<String>>(&question)).await;
         Some(answer.ok()?.ok()?.join(":"))
+    }
+
+    /// Whether it takes the primary for sound, and replaces nobody.
+    pub async fn is_calm(&self) -> bool {
+        let about: Vec<String> = self.query(cmd("SENTINEL").arg("MASTER").arg(SERVICE)).await.unwrap_or_default();
+        about.iter().skip_while(|field| *field != "flags").nth(1).is_some_and(|flags| flags == "master")
     }
 
     /// How often it asks servers who follows them, and gives signs of life to the other sentinels, in milliseconds. An old
@@ -100,11 +128,18 @@ impl Drop for Sentinel {
     }
 }
 
-fn configuration(port: u16, primary: u16, passwords: &Passwords) -> String {
-    let mut text = format!("port {port}\nbind 127.0.0.1\n");
+async fn launch(folder: &Path) -> Child {
+    let mut command = tied::tied("redis-server");
+    command.arg(folder.join(FILE)).arg("--sentinel").current_dir(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    tied::spawn(command).await
+}
+
+fn configuration(port: u16, primary: &Server, passwords: &Passwords) -> String {
+    let mut text = format!("port {port}\nbind 127.0.0.1\nlogfile {LOG}\n");
     // After a failure, the next try comes within three to six seconds.
     let lines = ["down-after-milliseconds {} 1000", "failover-timeout {} 3000"];
-    writeln!(text, "sentinel monitor {SERVICE} 127.0.0.1 {primary} 2").unwrap();
+    writeln!(text, "sentinel monitor {SERVICE} {} 2", primary.announced().replace(':', " ")).unwrap();
     for line in lines {
         writeln!(text, "sentinel {}", line.replace("{}", SERVICE)).unwrap();
     }
@@ -126,7 +161,7 @@ pub async fn followed(replicas: usize, options: Options) -> Vec<Server> {
     let options = options.directive("repl-diskless-sync-delay", "0");
     let mut servers = vec![options.clone().start().await];
     for _ in 0..replicas {
-        let primary = format!("127.0.0.1 {}", servers[0].port);
+        let primary = servers[0].announced().replace(':', " ");
         servers.push(options.clone().directive("replicaof", &primary).start().await);
     }
     let count = format!("connected_slaves:{replicas}\r");
@@ -230,7 +265,7 @@ impl Guarded {
     /// Waits until all sentinels name this server.
     pub async fn names(&self, server: &Server) {
         for sentinel in &self.sentinels {
-            let named = || async { sentinel.named().await == Some(server.address()) };
+            let named = || async { sentinel.named().await == Some(server.announced()) };
             eventually("a sentinel to name the successor", named).await;
         }
     }
@@ -242,7 +277,7 @@ impl Guarded {
             loop {
                 for sentinel in &self.sentinels {
                     let named = sentinel.named().await;
-                    let successor = self.servers[1..].iter().find(|server| Some(server.address()) == named);
+                    let successor = self.servers[1..].iter().find(|server| Some(server.announced()) == named);
                     match successor {
                         Some(server) if server.is_primary().await => return server,
                         _ => {}

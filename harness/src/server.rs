@@ -10,8 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::eventually::SOON;
+use crate::eventually::{SOON, eventually};
 use crate::faketime::FakeClock;
+use crate::proxy::Proxy;
 use crate::tied;
 use crate::topology::{self, Topology};
 
@@ -23,6 +24,8 @@ pub struct Server {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) process: Mutex<Child>,
     options: Options,
+    link: Option<Proxy>,
+    clock: Option<FakeClock>,
 }
 
 /// How to start a server, where the plain one won't do.
@@ -32,6 +35,8 @@ pub struct Options {
     unix_socket: bool,
     directives: Vec<[String; 2]>,
     environment: Vec<(&'static str, String)>,
+    pub(crate) linked: bool,
+    has_own_clock: bool,
 }
 
 impl Options {
@@ -58,6 +63,19 @@ impl Options {
         self
     }
 
+    /// Has the server tell everybody (clients, sentinels, replicas) the address of a proxy in front of it: [`Server::link`].
+    pub fn linked(mut self) -> Self {
+        self.linked = true;
+        self
+    }
+
+    fn announces(self, port: u16) -> Self {
+        let port = port.to_string();
+        let ports = ["replica-announce-port", "cluster-announce-port"];
+        let options = ports.iter().fold(self, |options, name| options.directive(name, &port));
+        options.directive("replica-announce-ip", "127.0.0.1")
+    }
+
     /// Lets the server's wall clock be set by the test.
     pub fn clock(mut self, clock: &FakeClock) -> Self {
         for (name, mut value) in clock.environment() {
@@ -71,15 +89,28 @@ impl Options {
         self
     }
 
+    /// The same with a clock of each server's own: [`Server::clock`].
+    pub fn own_clock(mut self) -> Self {
+        self.has_own_clock = true;
+        self
+    }
+
     /// Starts a server with these options.
     pub async fn start(self) -> Server {
         // Somebody may take the port between our look and the server's. Five times in a row is another fault.
         for _ in 0..5 {
             let folder = tempfile::Builder::new().prefix("distlock-it-").tempdir().unwrap();
             let port = free_port();
-            let process = self.launch(folder.path(), port).await;
-            let server = Server { port, folder, process: Mutex::new(process), options: self.clone() };
+            let link = self.linked.then(free_port);
+            let clock = self.has_own_clock.then(FakeClock::new);
+            let options = link.into_iter().fold(self.clone(), Self::announces);
+            let options = clock.iter().fold(options, Self::clock);
+            let process = Mutex::new(options.launch(folder.path(), port).await);
+            let mut server = Server { port, folder, process, options, link: None, clock };
             if server.comes_up().await {
+                if let Some(link) = link {
+                    server.link = Some(Proxy::start_on(link, &server).await);
+                }
                 if self.is_plain() {
                     topology::join(&server).await;
                 }
@@ -92,7 +123,8 @@ impl Options {
 
     /// Whether it may be what the topology of this run of the tests wants.
     fn is_plain(&self) -> bool {
-        self.directives.is_empty() && self.environment.is_empty() && self.password.is_none() && !self.unix_socket
+        let has_more = self.unix_socket || self.linked || self.has_own_clock;
+        self.directives.is_empty() && self.environment.is_empty() && self.password.is_none() && !has_more
     }
 
     async fn launch(&self, folder: &Path, port: u16) -> Child {
@@ -137,6 +169,21 @@ impl Server {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// The proxy in front of it, with [`Options::linked`].
+    pub fn link(&self) -> Option<&Proxy> {
+        self.link.as_ref()
+    }
+
+    /// Its wall clock, with [`Options::own_clock`].
+    pub fn clock(&self) -> Option<&FakeClock> {
+        self.clock.as_ref()
+    }
+
+    /// The address that it tells others.
+    pub fn announced(&self) -> String {
+        self.link.as_ref().map_or_else(|| self.address(), Proxy::address)
+    }
+
     /// The URL of database 0, as the user `default`.
     pub fn url(&self) -> String {
         self.url_at(&self.address())
@@ -173,7 +220,16 @@ impl Server {
         self.relaunch().await;
     }
 
-    async fn relaunch(&self) {
+    /// Ends the server in order: it takes nothing any more, saves, and is gone. [`Self::relaunch`] brings it back with all that it had.
+    pub async fn shut_down(&self) {
+        // The answer is the end of the connection.
+        let _ = self.query::<()>(redis::cmd("SHUTDOWN").arg("SAVE")).await;
+        let has_ended = || async { self.process.lock().unwrap().try_wait().unwrap().is_some() };
+        eventually("the server to shut down", has_ended).await;
+    }
+
+    /// Starts a server that has ended, with what it has saved.
+    pub async fn relaunch(&self) {
         let process = self.options.launch(self.folder.path(), self.port).await;
         *self.process.lock().unwrap() = process;
         assert!(self.comes_up().await, "the server doesn't come up again on port {}: {}", self.port, self.log());

@@ -8,6 +8,7 @@ use harness::process::Child;
 use harness::proxy::Proxy;
 
 use crate::client::Orders;
+use crate::rights;
 use crate::settings::{Plant, Topology};
 use crate::world::World;
 
@@ -50,11 +51,12 @@ impl Clients {
     async fn spawn(&self, world: &World, links: &[Proxy], clock: &FakeClock) -> Child {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         let orders = Orders {
-            locks: world.url(links),
+            locks: rights::logged_in(&world.url(links)),
             store: world.store.url(),
             folder: self.folder.clone(),
             number,
             seed: self.seed.wrapping_add(number),
+            acks: world.acks,
             only_exclusive: world.topology == Topology::Redlock,
         };
         let arguments = orders.to_arguments();

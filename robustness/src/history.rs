@@ -1,6 +1,9 @@
 //! What the journal says, read back.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use crate::client::TTL;
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +103,13 @@ fn what(text: &str) -> Option<What> {
     })
 }
 
+/// Why a server may have forgotten: it may be that its clock was set, so that leases ended early, and no data is gone.
+pub(crate) const STEP: &str = "step of the clock";
+/// It is one of several independent servers whose clock was set forward: locks that it had granted have ended there alone.
+pub(crate) const STEP_OF_ONE: &str = "step of one of several clocks";
+/// Another server takes its place, and each that could have confirmed all that was granted.
+pub(crate) const CONFIRMED_FAILOVER: &str = "failover, after all replicas had confirmed what was granted";
+
 /// A time in which a server may have forgotten what it had granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Loss {
@@ -109,9 +119,18 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    /// Whether it is the clock that was set, so that leases ended early, and no data is gone.
     pub(crate) fn is_step(&self) -> bool {
-        self.why == "step of the clock"
+        self.why == STEP
+    }
+
+    /// Whether one of several servers can give its vote twice.
+    pub(crate) fn is_of_one(&self) -> bool {
+        self.why == STEP_OF_ONE
+    }
+
+    /// Whether what was granted is kept, and only renewals may be forgotten: no replica has to confirm these.
+    pub(crate) fn keeps_grants(&self) -> bool {
+        self.why == CONFIRMED_FAILOVER
     }
 }
 
@@ -129,6 +148,26 @@ pub(crate) fn losses(events: &[Event]) -> Vec<Loss> {
         }
     }
     losses
+}
+
+/// When each holder's lock was asked for, as its lease tells, which counts from that: its grant may have been on its way for a while
+/// when its body began. For one that was passed on within its process, it is the request by which the lease was last made longer.
+pub(crate) fn asked(events: &[Event]) -> BTreeMap<&str, u64> {
+    let (mut begun, mut asked) = (BTreeMap::<&str, Vec<&str>>::new(), BTreeMap::new());
+    for event in events {
+        match &event.what {
+            What::Grant { holder, .. } => begun.entry(&event.who).or_default().push(holder),
+            What::Believes { until, .. } => {
+                let lease = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX);
+                let holders = begun.remove(&*event.who).unwrap_or_default();
+                asked.extend(holders.into_iter().map(|holder| (holder, until.saturating_sub(lease))));
+            }
+            // It began with a lease that had ended.
+            What::Done(_) => drop(begun.remove(&*event.who)),
+            _ => {}
+        }
+    }
+    asked
 }
 
 #[cfg(test)]
@@ -149,6 +188,14 @@ mod tests {
                 What::Done("ok".to_owned())
             ]
         );
+    }
+
+    #[test]
+    fn a_lease_tells_when_its_lock_was_asked_for() {
+        let events = read(
+            "900000000 0.1 grant a 1\n900000000 0.1 grant b 1\n900000001 0.1 believes t 1600000000\n900000002 0.1 believes t 1900000000\n",
+        );
+        assert_eq!(asked(&events), BTreeMap::from([("a", 800_000_000), ("b", 800_000_000)]));
     }
 
     #[test]

@@ -1,15 +1,18 @@
-//! Making things fail, one after the other, and mending them.
+//! Making things fail, one after the other, and mending them. How long a fault lasts is part of the plan.
 
 use std::time::{Duration, Instant};
 
 use harness::proxy::{Proxy, Trip, Way};
+use harness::sentinel::Sentinel;
 use harness::server::Server;
 use redis::cmd;
 use tokio::time::sleep;
 
 use crate::client::TTL;
 use crate::clients::Clients;
+use crate::history::{STEP, STEP_OF_ONE};
 use crate::plan::{Fault, FaultKind};
+use crate::rights;
 use crate::settings::Topology;
 use crate::world::World;
 
@@ -50,8 +53,9 @@ async fn of_client(world: &World, clients: &mut Clients, fault: &Fault) {
             client.clock.jump_to(0);
         }
         kind => {
-            break_links(&client.links, kind, fault.lasts).await;
-            client.links.iter().for_each(Proxy::pass);
+            let links = if client.links.is_empty() { world.shared(fault.victim) } else { &client.links };
+            break_links(links, kind, fault.lasts).await;
+            links.iter().for_each(Proxy::pass);
         }
     }
 }
@@ -68,6 +72,7 @@ async fn break_links(links: &[Proxy], kind: FaultKind, lasts: Duration) {
             sleep(TTL).await;
         }
         FaultKind::LostReplies => links.iter().for_each(|link| link.hold(Way::Replies)),
+        FaultKind::LateReply => links.iter().for_each(|link| link.arm("lock:", 0, Trip::LateReply(TTL))),
         FaultKind::LateRequest => links.iter().for_each(|link| link.arm("lock:", 0, Trip::Late(TTL))),
         FaultKind::Refuse => {
             for link in links {
@@ -102,34 +107,33 @@ pub(crate) async fn break_servers(world: &World, faults: &[Fault], until: Instan
 async fn of_server(world: &World, fault: &Fault) {
     let primaries = world.primaries().await;
     let Some(server) = primaries.get(fault.victim % primaries.len().max(1)) else { return };
-    // A majority still knows what one of several independent servers has lost.
-    let loses = world.topology != Topology::Redlock;
-    // What a primary has granted and not passed on is lost when it is replaced.
-    let is_replaced = matches!(world.topology, Topology::Sentinel | Topology::Cluster);
     match fault.kind {
-        FaultKind::Freeze => {
-            losing(world, is_replaced, "failover");
-            server.freeze();
-            sleep(fault.lasts * if is_replaced { 4 } else { 1 }).await;
-            server.thaw();
+        FaultKind::Freeze | FaultKind::Crash | FaultKind::Failover | FaultKind::Isolate => {
+            replace(world, server, fault).await;
         }
-        FaultKind::Restart => restart(world, server, fault, false).await,
-        FaultKind::RestartWithData => restart(world, server, fault, true).await,
+        FaultKind::Restart | FaultKind::RestartWithData | FaultKind::ShutDown => restart(world, server, fault).await,
         FaultKind::Flush => {
-            losing(world, loses, "flush");
+            losing(world, "flush");
             let _ = server.query::<()>(&cmd("FLUSHALL")).await;
         }
-        FaultKind::StepServer(seconds) => {
-            losing(world, true, "step of the clock");
-            world.clock.jump_to(seconds);
+        FaultKind::StepServer(seconds) => step(world, server, fault, seconds).await,
+        FaultKind::MoveSlot => world.move_slot(fault.victim, fault.lasts).await,
+        FaultKind::FreezeSentinels(many) => {
+            let frozen = || world.sentinels().iter().cycle().skip(fault.victim).take(many);
+            frozen().for_each(Sentinel::freeze);
             sleep(fault.lasts).await;
-            world.clock.jump_to(0);
+            frozen().for_each(Sentinel::thaw);
         }
-        FaultKind::Failover => {
-            losing(world, true, "failover");
-            world.fail_over(fault.victim).await;
-            // The old primary takes writes until it has heard of it.
-            sleep(TTL).await;
+        FaultKind::RestartSentinel => {
+            let sentinel = &world.sentinels()[fault.victim % world.sentinels().len()];
+            sentinel.kill();
+            sleep(fault.lasts).await;
+            sentinel.restart().await;
+        }
+        FaultKind::Forbid(right) => {
+            rights::take(server, right).await;
+            sleep(fault.lasts).await;
+            rights::give_back(server, world.topology).await;
         }
         kind => without_loss(server, kind, fault.lasts).await,
     }
@@ -138,22 +142,65 @@ async fn of_server(world: &World, fault: &Fault) {
     world.note("kept");
 }
 
-fn losing(world: &World, loses: bool, why: &str) {
-    if loses {
-        world.note(&format!("losing {why}"));
+fn losing(world: &World, why: &str) {
+    world.note(&format!("losing {why}"));
+}
+
+/// What may make another server the primary. What the old one has granted and not passed on is lost then.
+async fn replace(world: &World, server: &Server, fault: &Fault) {
+    let has_replicas = matches!(world.topology, Topology::Sentinel | Topology::Cluster);
+    if has_replicas {
+        losing(world, world.failover());
+    }
+    // Long enough to be taken for dead, more often than not.
+    let lasts = if has_replicas { fault.lasts * 4 } else { fault.lasts };
+    match fault.kind {
+        FaultKind::Freeze => {
+            server.freeze();
+            sleep(lasts).await;
+            server.thaw();
+        }
+        FaultKind::Crash => {
+            server.kill();
+            // What is asked for from now on is granted by the successor, and stays: nobody goes back to the one that has forgotten.
+            world.note("kept");
+            world.is_replaced(server).await;
+            server.restart().await;
+        }
+        FaultKind::Isolate => {
+            world.isolate(server, true);
+            sleep(lasts).await;
+            world.isolate(server, false);
+        }
+        _ => {
+            world.fail_over(fault.victim).await;
+            // The old primary takes writes until it has heard of it.
+            sleep(TTL).await;
+        }
+    }
+    if world.topology == Topology::Sentinel && fault.kind != FaultKind::Crash {
+        tokio::select! {
+            () = world.settles() => {}
+            // The old one goes on to take writes for some ten seconds, and none of them are ours.
+            () = world.is_left(server) => world.note("kept"),
+        }
     }
 }
 
-async fn restart(world: &World, server: &Server, fault: &Fault, with_data: bool) {
+async fn restart(world: &World, server: &Server, fault: &Fault) {
+    if fault.kind == FaultKind::ShutDown {
+        server.shut_down().await;
+        sleep(fault.lasts).await;
+        return server.relaunch().await;
+    }
     if world.topology == Topology::Redlock {
         // One that has forgotten must stay away until all it had granted is over.
         server.kill();
         sleep(fault.lasts.max(TTL + Duration::from_millis(300))).await;
-        server.restart().await;
-        return;
+        return server.restart().await;
     }
-    losing(world, true, "restart");
-    if with_data {
+    losing(world, "restart");
+    if fault.kind == FaultKind::RestartWithData {
         server.restart_with_data().await;
     } else {
         server.kill();
@@ -164,6 +211,28 @@ async fn restart(world: &World, server: &Server, fault: &Fault, with_data: bool)
         // As its configuration would say, which sentinels rewrite: it was the primary when it was killed.
         let _ = server.query::<()>(cmd("REPLICAOF").arg("NO").arg("ONE")).await;
     }
+}
+
+/// Sets the clock of a server, for some time.
+async fn step(world: &World, server: &Server, fault: &Fault, seconds: i64) {
+    let clock = server.clock().expect("each has its own");
+    if world.topology != Topology::Redlock {
+        losing(world, STEP);
+        clock.jump_to(seconds);
+        sleep(fault.lasts).await;
+        return clock.jump_to(0);
+    }
+    // Of several servers only a step forward can do harm, there or back, and only to what was granted before.
+    for (to, is_forward) in [(seconds, seconds > 0), (0, seconds < 0)] {
+        if is_forward {
+            losing(world, STEP_OF_ONE);
+        }
+        clock.jump_to(to);
+        world.note("kept");
+        sleep(fault.lasts).await;
+    }
+    // Fencing tokens are ahead by so much. They rise as long as clocks agree, or nobody forgets: no data is lost until then.
+    sleep(Duration::from_secs(seconds.max(0).unsigned_abs())).await;
 }
 
 async fn without_loss(server: &Server, kind: FaultKind, lasts: Duration) {

@@ -8,6 +8,7 @@
 mod settings;
 mod run;
 mod world;
+mod rights;
 mod plan;
 mod inject;
 mod watch;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use crate::client::TTL;
+use crate::rights::TAKEN;
 use crate::settings::Topology;
 
 /// Two rows of faults, which go on at the same time.
@@ -43,6 +44,8 @@ pub(crate) enum FaultKind {
     LostReplies,
     /// One request arrives when everybody has given it up, behind later ones of other connections.
     LateRequest,
+    /// The same of one reply: the server has obeyed in time.
+    LateReply,
     /// Connections are refused.
     Refuse,
     /// The server process stands still.
@@ -51,6 +54,10 @@ pub(crate) enum FaultKind {
     Restart,
     /// The same, with all it had at some time shortly before.
     RestartWithData,
+    /// The server is shut down in order, and comes back with all that it had.
+    ShutDown,
+    /// The server is killed, and comes back when another one has taken its place.
+    Crash,
     /// `CLIENT PAUSE`.
     Pause,
     /// `CLIENT KILL` of all connections.
@@ -61,14 +68,25 @@ pub(crate) enum FaultKind {
     Flush,
     /// No write that needs memory is taken.
     OutOfMemory,
+    /// The clients' user lacks this right, and later has it again.
+    Forbid(&'static str),
     /// The server's wall clock jumps by so many seconds, and later back.
     StepServer(i64),
     /// The primary is replaced by command.
     Failover,
+    /// The primary is cut off from its replicas, and from the sentinels or other nodes, and not from the clients.
+    Isolate,
+    /// So many sentinels stand still.
+    FreezeSentinels(usize),
+    /// A sentinel is killed, and comes back.
+    RestartSentinel,
+    /// The slot of a lock goes to another primary, and takes its time.
+    MoveSlot,
 }
 
-/// Those that have most to do with leases come more often.
-const OF_LINKS: [FaultKind; 9] = [
+/// Those that have most to do with leases come more often. The last one is not for a way that is shared: the listener is not for
+/// clients alone there.
+const OF_LINKS: [FaultKind; 10] = [
     FaultKind::BlackHole,
     FaultKind::BlackHole,
     FaultKind::SlowReplies(0),
@@ -77,6 +95,7 @@ const OF_LINKS: [FaultKind; 9] = [
     FaultKind::SlowThenDeaf(0),
     FaultKind::LostReplies,
     FaultKind::LateRequest,
+    FaultKind::LateReply,
     FaultKind::Refuse,
 ];
 
@@ -93,13 +112,13 @@ impl Plan {
 }
 
 fn of_client(random: &mut Rng, topology: Topology, clients: usize) -> Fault {
-    // Where clients are told the addresses of servers, there is nothing in between.
-    let has_links = matches!(topology, Topology::Single | Topology::Redlock);
-    let kind = match random.u8(..if has_links { 10 } else { 4 }) {
+    let shares_links = matches!(topology, Topology::Sentinel | Topology::Cluster);
+    let of_links = &OF_LINKS[..OF_LINKS.len() - usize::from(shares_links)];
+    let kind = match random.u8(..11) {
         0 | 1 => FaultKind::Stop,
         2 => FaultKind::Kill,
         3 => FaultKind::StepClient([-3_600, 3_600][random.usize(..2)]),
-        _ => OF_LINKS[random.usize(..OF_LINKS.len())],
+        _ => of_links[random.usize(..of_links.len())],
     };
     let slow = random.u64(100..380);
     let kind = match kind {
@@ -114,27 +133,62 @@ fn of_client(random: &mut Rng, topology: Topology, clients: usize) -> Fault {
 }
 
 fn of_server(random: &mut Rng, topology: Topology) -> Fault {
-    let harmless = [FaultKind::Pause, FaultKind::Disconnect, FaultKind::ForgetScripts, FaultKind::OutOfMemory];
+    let forbidden = FaultKind::Forbid(TAKEN[random.usize(..TAKEN.len())]);
+    let harmless =
+        [FaultKind::Pause, FaultKind::Disconnect, FaultKind::ForgetScripts, FaultKind::OutOfMemory, forbidden];
     let more: &[FaultKind] = match topology {
         Topology::Single => &[
             FaultKind::Freeze,
             FaultKind::Restart,
             FaultKind::RestartWithData,
+            FaultKind::ShutDown,
             FaultKind::Flush,
             FaultKind::StepServer(5),
             FaultKind::StepServer(-5),
         ],
-        Topology::Sentinel | Topology::Cluster => {
-            &[FaultKind::Failover, FaultKind::Failover, FaultKind::Freeze, FaultKind::Restart, FaultKind::Flush]
-        }
+        Topology::Sentinel => &[
+            FaultKind::Failover,
+            FaultKind::Failover,
+            FaultKind::Freeze,
+            FaultKind::Crash,
+            FaultKind::Restart,
+            FaultKind::Flush,
+            FaultKind::Isolate,
+            FaultKind::StepServer(2),
+            FaultKind::StepServer(-2),
+            FaultKind::FreezeSentinels(1),
+            FaultKind::FreezeSentinels(2),
+            FaultKind::RestartSentinel,
+        ],
+        Topology::Cluster => &[
+            FaultKind::Failover,
+            FaultKind::Failover,
+            FaultKind::Freeze,
+            FaultKind::Crash,
+            FaultKind::Restart,
+            FaultKind::Flush,
+            FaultKind::Isolate,
+            FaultKind::StepServer(2),
+            FaultKind::StepServer(-2),
+            FaultKind::MoveSlot,
+            FaultKind::MoveSlot,
+        ],
         // A minority only, and back without its data only after the longest ttl.
-        Topology::Redlock => &[FaultKind::Freeze, FaultKind::Restart, FaultKind::RestartWithData, FaultKind::Freeze],
+        Topology::Redlock => &[
+            FaultKind::Freeze,
+            FaultKind::Freeze,
+            FaultKind::Restart,
+            FaultKind::ShutDown,
+            FaultKind::StepServer(2),
+            FaultKind::StepServer(-2),
+        ],
     };
     let at = random.usize(..harmless.len() + more.len());
     let kind = harmless.iter().chain(more).nth(at).copied().unwrap_or(FaultKind::Pause);
     let after = Duration::from_millis(random.u64(200..1_500));
     let lasts = TTL.mul_f64(0.1 + 1.4 * random.f64());
-    Fault { after, victim: random.usize(..5), lasts, kind }
+    // As many as there are locks of all kinds.
+    Fault { after, victim: random.usize(..15), lasts, kind }
 }
 
 impl fmt::Display for Fault {
@@ -157,7 +211,7 @@ mod tests {
     #[test]
     fn on_each_topology_there_is_each_of_its_faults() {
         for (topology, count) in
-            [(Topology::Single, 18), (Topology::Sentinel, 11), (Topology::Cluster, 11), (Topology::Redlock, 16)]
+            [(Topology::Single, 21), (Topology::Sentinel, 23), (Topology::Cluster, 22), (Topology::Redlock, 19)]
         {
             let plan = Plan::of(1, topology, 5, Duration::from_secs(600));
             let kinds = plan.of_clients.iter().chain(&plan.of_servers);

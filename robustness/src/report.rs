@@ -11,6 +11,8 @@ use crate::settings::Topology;
 pub(crate) struct Report {
     pub(crate) topology: Topology,
     pub(crate) seed: u64,
+    /// How many replicas had to confirm a lock.
+    pub(crate) acks: u32,
     pub(crate) faults: usize,
     pub(crate) checked: Checked,
     /// What was wrong in the end: locks that were not free, and what was left.
@@ -47,20 +49,22 @@ impl fmt::Display for Report {
         let ends: Vec<_> = self.ends().into_iter().map(|(how, count)| format!("{how} {count}")).collect();
         writeln!(
             f,
-            "{} (seed {}): {} faults, {calls} calls: {}",
+            "{} (seed {}, replica_acks {}): {} faults, {calls} calls: {}",
             self.topology.name(),
             self.seed,
+            self.acks,
             self.faults,
             ends.join(", ")
         )?;
         write!(
             f,
-            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} leases compared with the server; after a server had forgotten, as documented: {} overlaps, {} late tokens",
+            "  {} holds, {} steps ({} interrupted, not counted), {} reads and writes of registers, {} leases compared with the server, {} losses; after a server had forgotten, as documented: {} overlaps, {} late tokens",
             checked.holds.len(),
             count(|hold| hold.steps),
             count(|hold| hold.interrupted),
             checked.operations,
             checked.compared,
+            checked.lost,
             checked.excused,
             checked.late
         )?;

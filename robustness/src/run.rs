@@ -14,7 +14,7 @@ use crate::plan::Plan;
 use crate::report::Report;
 use crate::settings::{Settings, Topology};
 use crate::world::World;
-use crate::{inject, timeline, watch};
+use crate::{inject, rights, timeline, watch};
 
 /// What two slow cores may take for a few commands.
 const SLACK: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ pub(crate) async fn run(settings: &Settings) -> ExitCode {
 
 async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration) -> Report {
     let folder = tempfile::Builder::new().prefix("distlock-robustness-").tempdir().expect("a folder");
-    let world = World::start(topology, folder.path()).await;
+    let world = World::start(topology, folder.path(), seed).await;
     let plan = Plan::of(seed, topology, settings.clients, time);
     let mut clients = Clients::start(&world, settings.clients, seed, folder.path().to_owned(), settings.plant).await;
     let until = Instant::now() + time;
@@ -84,9 +84,9 @@ async fn one(settings: &Settings, topology: Topology, seed: u64, time: Duration)
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap_or_default();
     let checked = check(&read("journal"), &read("holders"));
     if let Some(keep) = &settings.keep {
-        copy(folder.path(), keep, topology);
+        copy(folder.path(), keep, &world);
     }
-    Report { topology, seed, faults: of_clients + of_servers, checked, leftovers }
+    Report { topology, seed, acks: world.acks, faults: of_clients + of_servers, checked, leftovers }
 }
 
 /// Has all clients end, and says what they have not given back.
@@ -110,12 +110,12 @@ async fn stopped(clients: Clients) -> Vec<String> {
 
 /// The locks that a newcomer can't have within one ttl after the end of all faults.
 async fn not_free(world: &World) -> Vec<String> {
-    let locks = LockManager::builder().url(world.url(&[])).build().await;
+    let locks = LockManager::builder().url(rights::logged_in(&world.url(&[]))).build().await;
     let locks = match locks {
         Ok(locks) => locks,
         Err(why) => return vec![format!("nobody can connect any more: {why}")],
     };
-    let patience = TTL + SLACK + if world.topology == Topology::Single { LARGEST_STEP } else { Duration::ZERO };
+    let patience = TTL + SLACK + LARGEST_STEP;
     let mut held = Vec::new();
     for kind in ["x", "rw", "p"] {
         for key in 0..KEYS {
@@ -130,9 +130,16 @@ async fn not_free(world: &World) -> Vec<String> {
     held
 }
 
-fn copy(from: &Path, to: &Path, topology: Topology) {
+fn copy(from: &Path, to: &Path, world: &World) {
     let _ = std::fs::create_dir_all(to);
+    let to = |name: &str| to.join(format!("{}-{name}", world.topology.name()));
     for name in ["journal", "holders"] {
-        let _ = std::fs::copy(from.join(name), to.join(format!("{}-{name}", topology.name())));
+        let _ = std::fs::copy(from.join(name), to(name));
+    }
+    for server in world.servers() {
+        let _ = std::fs::write(to(&format!("server-{}", server.announced())), server.log());
+    }
+    for sentinel in world.sentinels() {
+        let _ = std::fs::write(to(&format!("sentinel-{}", sentinel.address())), sentinel.log());
     }
 }

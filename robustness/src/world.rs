@@ -5,28 +5,40 @@ use std::time::Duration;
 
 use harness::cluster::Cluster;
 use harness::eventually::within;
-use harness::faketime::FakeClock;
 use harness::proxy::Proxy;
-use harness::sentinel::{Guarded, SERVICE};
+use harness::sentinel::{Guarded, Passwords, SERVICE, Sentinel};
 use harness::server::Server;
 use redis::cmd;
+use tokio::time::sleep;
 
+use crate::history::CONFIRMED_FAILOVER;
 use crate::journal::Journal;
+use crate::rights;
 use crate::settings::Topology;
 
 /// After a fault, servers that agree again on who does what: sentinels look at a server that is not what they take it for for up to
 /// half a minute.
 const SETTLED: Duration = Duration::from_secs(90);
 
+/// How long a client takes at most to leave a primary that was replaced: a second and a half, as documented, and as long as it is
+/// stopped meanwhile.
+const HEARD: Duration = Duration::from_secs(4);
+
 /// How many independent servers there are under Redlock.
 const SERVERS: usize = 5;
+/// How many primaries a cluster has.
+const PRIMARIES: usize = 3;
 
 pub(crate) struct World {
     pub(crate) topology: Topology,
     pub(crate) journal: Journal,
     pub(crate) store: Server,
-    /// The wall clock of the single server.
-    pub(crate) clock: FakeClock,
+    /// The ways of all clients, where they are told the addresses of servers. There each server announces a proxy. Replicas and
+    /// sentinels come by it, too, and are told apart by the user's name, so that either can be cut off alone ([`Server::link`] is the
+    /// others' way). The bus of a cluster has proxies of its own.
+    shared: Vec<Proxy>,
+    /// How many replicas have to confirm a lock: a part of the seed.
+    pub(crate) acks: u32,
     servers: Servers,
 }
 
@@ -37,26 +49,50 @@ enum Servers {
 }
 
 impl World {
-    pub(crate) async fn start(topology: Topology, folder: &Path) -> World {
-        let clock = FakeClock::new();
+    pub(crate) async fn start(topology: Topology, folder: &Path, seed: u64) -> World {
+        let options = Server::options().user(rights::rules(topology)).own_clock();
+        let mut acks = 0;
         let servers = match topology {
-            Topology::Single => Servers::Plain(vec![Server::options().clock(&clock).start().await]),
-            Topology::Redlock => {
+            Topology::Single | Topology::Redlock => {
                 let mut servers = Vec::new();
-                for _ in 0..SERVERS {
-                    servers.push(Server::start().await);
+                for _ in 0..if topology == Topology::Single { 1 } else { SERVERS } {
+                    servers.push(options.clone().start().await);
                 }
                 Servers::Plain(servers)
             }
-            Topology::Sentinel => Servers::Guarded(Guarded::start(2).await),
+            Topology::Sentinel => {
+                acks = [0, 1, 2][usize::try_from(seed % 3).unwrap_or_default()];
+                Servers::Guarded(Guarded::start_with(2, options.linked(), Passwords::default()).await)
+            }
             Topology::Cluster => {
-                let cluster = Cluster::start(3, 3).await;
+                acks = u32::from(!seed.is_multiple_of(3));
+                let cluster = Cluster::start_with(PRIMARIES, PRIMARIES, options.linked()).await;
                 cluster.be_impatient().await;
                 Servers::Cluster(cluster)
             }
         };
         let journal = Journal::open(&folder.join("journal"));
-        World { topology, journal, store: Server::start().await, clock, servers }
+        let mut world = World { topology, journal, store: Server::start().await, shared: Vec::new(), acks, servers };
+        let links = world.servers().iter().filter_map(Server::link);
+        world.shared = links.map(|link| link.split(rights::USER)).collect();
+        world
+    }
+
+    /// Why something may be forgotten when a primary is replaced.
+    pub(crate) fn failover(&self) -> &'static str {
+        let replicas = match &self.servers {
+            Servers::Plain(_) => 0,
+            Servers::Guarded(guarded) => guarded.servers.len() - 1,
+            Servers::Cluster(_) => 1,
+        };
+        if replicas > 0 && self.acks as usize == replicas { CONFIRMED_FAILOVER } else { "failover" }
+    }
+
+    pub(crate) fn sentinels(&self) -> &[Sentinel] {
+        match &self.servers {
+            Servers::Guarded(guarded) => &guarded.sentinels,
+            _ => &[],
+        }
     }
 
     /// All servers with locks.
@@ -68,7 +104,12 @@ impl World {
         }
     }
 
-    /// The ways of one client to the servers, each of which can fail. None where clients are told the servers' addresses.
+    /// Those of the ways that all clients share that are hit together: all, or one.
+    pub(crate) fn shared(&self, victim: usize) -> &[Proxy] {
+        if victim == 0 { &self.shared } else { std::slice::from_ref(&self.shared[victim % self.shared.len()]) }
+    }
+
+    /// The ways of one client to the servers, each of which can fail. None where all clients share them.
     pub(crate) async fn links(&self) -> Vec<Proxy> {
         let mut links = Vec::new();
         if let Servers::Plain(servers) = &self.servers {
@@ -90,7 +131,10 @@ impl World {
             }
             Servers::Plain(_) => urls[0].clone(),
             Servers::Guarded(guarded) => guarded.url(),
-            Servers::Cluster(cluster) => cluster.url(),
+            Servers::Cluster(_) => {
+                let hosts: Vec<_> = self.servers().iter().map(Server::announced).collect();
+                format!("redis-cluster://{}", hosts.join(","))
+            }
         }
     }
 
@@ -119,12 +163,76 @@ impl World {
                 let _ = guarded.sentinels[victim % guarded.sentinels.len()].query::<()>(&failover).await;
             }
             Servers::Cluster(cluster) => {
+                let mut failover = cmd("CLUSTER");
+                failover.arg("FAILOVER");
+                if victim.is_multiple_of(2) {
+                    // As if the primary were dead: it is not asked for what it has granted last.
+                    failover.arg("FORCE");
+                }
                 for node in cluster.nodes.iter().cycle().skip(victim).take(cluster.nodes.len()) {
-                    if !node.is_primary().await && node.query::<()>(cmd("CLUSTER").arg("FAILOVER")).await.is_ok() {
+                    if !node.is_primary().await && node.query::<()>(&failover).await.is_ok() {
                         return;
                     }
                 }
             }
+        }
+    }
+
+    /// Waits until another server has taken the place of a primary, and everybody can know it: until then clients are led to this one, if
+    /// it answers.
+    pub(crate) async fn is_replaced(&self, primary: &Server) {
+        let is_replaced = async || {
+            let mut names = Vec::new();
+            for sentinel in self.sentinels() {
+                names.extend(sentinel.named().await);
+            }
+            let has_all = self.topology != Topology::Cluster || self.primaries().await.len() == PRIMARIES;
+            has_all && names.len() == self.sentinels().len() && !names.contains(&primary.announced())
+        };
+        within(SETTLED, "a successor", is_replaced).await;
+    }
+
+    /// Cuts a primary off from its replicas, and from sentinels or other nodes, and not from clients; or mends that.
+    pub(crate) fn isolate(&self, primary: &Server, is_cut_off: bool) {
+        match &self.servers {
+            Servers::Plain(_) => {}
+            Servers::Guarded(_) => {
+                let change = if is_cut_off { Proxy::blackhole } else { Proxy::pass };
+                primary.link().into_iter().for_each(change);
+            }
+            Servers::Cluster(cluster) => {
+                let change = if is_cut_off { Cluster::cut_off } else { Cluster::join_again };
+                if let Some(node) = cluster.nodes.iter().position(|node| node.address() == primary.address()) {
+                    change(cluster, node);
+                }
+            }
+        }
+    }
+
+    /// Waits until no client is at a primary any more that was replaced.
+    pub(crate) async fn is_left(&self, primary: &Server) {
+        self.is_replaced(primary).await;
+        // How long clients may take to hear of it.
+        sleep(HEARD).await;
+    }
+
+    /// Moves the slot of one of the locks to another primary.
+    pub(crate) async fn move_slot(&self, victim: usize, lasts: Duration) {
+        let (Servers::Cluster(cluster), primaries) = (&self.servers, self.primaries().await) else { return };
+        let lock = format!("{}:{}", ["x", "rw", "p"][victim % 3], victim / 3);
+        let slot = cluster.slot(&lock).await;
+        for (at, from) in primaries.iter().enumerate() {
+            // Who does not have the slot says who has it.
+            if from.query::<bool>(cmd("EXISTS").arg(format!("lock:{{{lock}}}"))).await.is_err() {
+                continue;
+            }
+            let to = primaries[(at + 1) % primaries.len()];
+            cluster.begin_move(slot, from, to).await;
+            // For a while, what is new comes to the other one.
+            sleep(lasts / 2).await;
+            cluster.move_keys(slot, from, to).await;
+            sleep(lasts / 2).await;
+            return cluster.end_move(slot, from, to).await;
         }
     }
 
@@ -137,7 +245,7 @@ impl World {
                     let primaries = self.primaries().await;
                     let [primary] = primaries[..] else { return false };
                     for sentinel in &guarded.sentinels {
-                        if sentinel.named().await != Some(primary.address()) {
+                        if sentinel.named().await != Some(primary.announced()) || !sentinel.is_calm().await {
                             return false;
                         }
                     }
@@ -155,7 +263,7 @@ impl World {
                             return false;
                         }
                     }
-                    self.primaries().await.len() == 3
+                    self.primaries().await.len() == PRIMARIES
                 };
                 within(SETTLED, "a cluster that is whole", settled).await;
             }
@@ -178,7 +286,7 @@ impl World {
             if left.is_empty() || begin.elapsed() > patience {
                 return left;
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            sleep(Duration::from_millis(50)).await;
         }
     }
 

@@ -301,3 +301,38 @@ async fn connections_that_were_closed_while_idle_cost_no_call() {
         manager.lock("run").run(body).await.unwrap();
     }
 }
+
+/// As TOPOLOGIES.md has it: until it is renewed, a lock stands where it was granted, and a vote there may be one too many.
+#[tokio::test]
+async fn a_clock_that_jumps_forward_costs_nothing_once_a_lock_has_been_renewed() {
+    let mut servers = Vec::new();
+    for _ in 0..5 {
+        servers.push(Server::options().own_clock().start().await);
+    }
+    let ttl = Duration::from_millis(1_500);
+    let manager = || LockManager::builder().redlock(servers.iter().map(Server::url)).ttl(ttl).build();
+    let (one, other) = (manager().await.unwrap(), manager().await.unwrap());
+    let by_three = async |key: &str| {
+        for server in &servers[3..] {
+            server.set_for(&redis_key(key), HOLDER, LONG).await;
+        }
+        let guard = one.lock(key).acquire().await.unwrap();
+        for server in &servers[3..] {
+            server.del(&redis_key(key)).await;
+        }
+        guard
+    };
+    let jumps = |seconds| servers[0].clock().unwrap().jump_to(seconds);
+
+    let renewed = by_three("renewed").await;
+    stands_on_all(&servers, "renewed").await;
+    jumps(60);
+    other.lock("renewed").acquire().await.unwrap_err();
+    renewed.release().await.unwrap();
+
+    let fresh = by_three("fresh").await;
+    jumps(120);
+    let second = other.lock("fresh").acquire().await.expect("its third vote is one that the first has, too");
+    fresh.lease().ensure_held().unwrap();
+    second.lease().ensure_held().unwrap();
+}

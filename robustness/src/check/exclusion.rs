@@ -12,8 +12,8 @@ use crate::history::Loss;
 /// What a crowded machine may take from the end of a lease to the stamp of a step that was begun before.
 const SLACK: u64 = 50_000_000;
 
-/// A holder, and since when its process has had the lock: one that passes under another, or to whom another one of its process has
-/// passed the lock on, has it from that.
+/// A holder, and since when its process may have had the lock: from the request. One that passes under another, or to whom another one
+/// of its process has passed the lock on, has it from that.
 #[derive(Clone, Copy)]
 struct Holder<'a> {
     hold: &'a Hold,
@@ -23,15 +23,24 @@ struct Holder<'a> {
 /// Between two who have the same lock one after the other in one process.
 const HAND_OVER: u64 = 50_000_000;
 
+/// For how long after its begin a body has its lock by the grant, and not by renewals: at worst it was passed on within its process a
+/// quarter of a second after that, and it took a third of a ttl to hear of it.
+const GRANTED: u64 = 200_000_000;
+
+/// For how long a lock may stand on no more than a majority of several servers: it is set on the others with its first renewal, of
+/// which there is one in each ttl, and which may be slow.
+const SPREAD: u64 = 1_200_000_000;
+
 /// Compares holders of a key as they come. Returns what is wrong, and how many overlaps are allowed.
-pub(super) fn check(holds: &[Hold], losses: &[Loss]) -> (Vec<Violation>, usize) {
+pub(super) fn check(holds: &[Hold], asked: &BTreeMap<&str, u64>, losses: &[Loss]) -> (Vec<Violation>, usize) {
     let mut at_once: BTreeMap<&str, Vec<Holder<'_>>> = BTreeMap::new();
     let mut last: BTreeMap<(&str, &str), Holder<'_>> = BTreeMap::new();
     let (mut violations, mut excused) = (Vec::new(), 0);
     for hold in holds {
         let earlier = last.get(&(client(hold), &*hold.key));
         let earlier = earlier.filter(|earlier| hold.from <= earlier.hold.to + HAND_OVER);
-        let holder = Holder { hold, since: earlier.map_or(hold.from, |earlier| earlier.since) };
+        let asked = asked.get(&*hold.token).map_or(hold.from, |asked| hold.from.min(*asked));
+        let holder = Holder { hold, since: earlier.map_or(asked, |earlier| earlier.since) };
         last.insert((client(hold), &hold.key), holder);
         let together = at_once.entry(&hold.key).or_default();
         together.retain(|before| hold.from <= before.hold.to);
@@ -60,11 +69,13 @@ fn go_together(before: &[Holder<'_>], holder: Holder<'_>) -> bool {
 }
 
 /// Whether a holder may be there beside another one, who came at `next`: its lock was forgotten before that, and it goes on for no
-/// longer than its lease.
+/// longer than its lease. A grant that the successor had confirmed is not forgotten.
 fn is_forgotten(holder: &Holder<'_>, next: u64, losses: &[Loss]) -> bool {
     losses.iter().any(|loss| {
         let lease = u64::try_from(TTL.as_nanos()).unwrap_or(u64::MAX) + SLACK;
-        holder.since <= loss.to && loss.from <= next && holder.hold.to <= loss.to.saturating_add(lease)
+        let is_kept = loss.keeps_grants() && next < holder.since + GRANTED
+            || loss.is_of_one() && loss.from > holder.hold.from + SPREAD;
+        !is_kept && holder.since <= loss.to && loss.from <= next && holder.hold.to <= loss.to.saturating_add(lease)
     })
 }
 
@@ -82,13 +93,21 @@ mod tests {
     use harness::holders::{Until, holds};
 
     use super::*;
+    use crate::history::{CONFIRMED_FAILOVER, STEP_OF_ONE};
 
     const MILLI: u64 = 1_000_000;
 
     fn checked(log: &[(u64, &str)], losses: &[(u64, u64)]) -> (usize, usize) {
+        checked_after("", log, losses)
+    }
+
+    fn checked_after(why: &str, log: &[(u64, &str)], losses: &[(u64, u64)]) -> (usize, usize) {
         let log: Vec<_> = log.iter().map(|(at, rest)| format!("{} {rest}", at * MILLI)).collect();
-        let losses = losses.iter().map(|(from, to)| Loss { why: String::new(), from: from * MILLI, to: to * MILLI });
-        let (violations, excused) = check(&holds(&log.join("\n"), Until::LastStep), &losses.collect::<Vec<_>>());
+        let losses = losses.iter().map(|(from, to)| Loss { why: why.to_owned(), from: from * MILLI, to: to * MILLI });
+        let holds = holds(&log.join("\n"), Until::LastStep);
+        // On its way for 10 ms.
+        let asked = holds.iter().map(|hold| (&*hold.token, hold.from - 10 * MILLI)).collect();
+        let (violations, excused) = check(&holds, &asked, &losses.collect::<Vec<_>>());
         (violations.len(), excused)
     }
 
@@ -103,6 +122,30 @@ mod tests {
     #[test]
     fn what_was_forgotten_in_between_is_allowed() {
         assert_eq!(checked(&OVERLAP, &[(200, 210)]), (0, 1));
+    }
+
+    #[test]
+    fn a_grant_that_was_confirmed_is_not_forgotten_and_its_renewals_are() {
+        let log = |next| {
+            let begins = [(100, "start a x k"), (next, "start b x k")];
+            [begins[0], begins[1], (600, "step a x k"), (600, "step b x k")]
+        };
+        assert_eq!(checked_after(CONFIRMED_FAILOVER, &log(250), &[(200, 210)]), (1, 0));
+        assert_eq!(checked_after(CONFIRMED_FAILOVER, &log(550), &[(200, 210)]), (0, 1));
+    }
+
+    #[test]
+    fn a_grant_that_was_on_its_way_may_be_forgotten_when_its_body_begins() {
+        assert_eq!(checked(&OVERLAP, &[(89, 89)]), (1, 0));
+        assert_eq!(checked(&OVERLAP, &[(95, 95)]), (0, 1));
+    }
+
+    #[test]
+    fn of_several_servers_one_gives_its_vote_twice_only_before_a_lock_stands_on_all() {
+        let log =
+            |begin| [(begin, "start a x k"), (1_900, "start b x k"), (2_000, "step a x k"), (2_000, "step b x k")];
+        assert_eq!(checked_after(STEP_OF_ONE, &log(1_700), &[(1_850, 1_850)]), (0, 1));
+        assert_eq!(checked_after(STEP_OF_ONE, &log(600), &[(1_850, 1_850)]), (1, 0));
     }
 
     #[test]

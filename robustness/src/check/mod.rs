@@ -5,6 +5,7 @@
 //! - `fences`: the fencing tokens of a key rise from holder to holder, whatever is forgotten.
 //! - `registers`: what is written with fencing tokens is linearizable.
 //! - `leases`: nobody believes in a lease for longer than the server keeps the lock (looked at on one server).
+//! - `ends`: nobody is told that its lock is lost before its lease ends, but where a server has forgotten it.
 //! - no body does anything after the deadline of its lease.
 //!
 //! That all is free in the end, and nothing is left, is looked at in the end, by `run`.
@@ -13,10 +14,11 @@ mod exclusion;
 mod fences;
 mod registers;
 mod leases;
+mod ends;
 
 use harness::holders::{Hold, Until, holds};
 
-use crate::history::{Event, What, losses, read};
+use crate::history::{Event, What, asked, losses, read};
 
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(crate) struct Checked {
     pub(crate) operations: usize,
     /// How many beliefs in leases were compared with what stood on the server.
     pub(crate) compared: usize,
+    /// How many calls ended as lost, and were checked for that.
+    pub(crate) lost: usize,
     pub(crate) violations: Vec<Violation>,
 }
 
@@ -46,16 +50,18 @@ pub(crate) struct Checked {
 pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     let (events, holds) = (read(journal), holds(holders, Until::LastStep));
     let losses = losses(&events);
-    let (mut violations, excused) = exclusion::check(&holds, &losses);
+    let (mut violations, excused) = exclusion::check(&holds, &asked(&events), &losses);
     let (unfenced, late) = fences::check(&holds, &events, &losses);
     violations.extend(unfenced);
     let (operations, unserializable) = registers::check(&events);
     violations.extend(unserializable);
     let (overlong, compared) = leases::check(&events);
     violations.extend(overlong);
+    let (lost, untrue) = ends::check(&events, &losses);
+    violations.extend(untrue);
     violations.extend(events.iter().filter_map(after_deadline));
     violations.sort_by_key(|violation| violation.at);
-    Checked { events, holds, excused, late, operations, compared, violations }
+    Checked { events, holds, excused, late, operations, compared, lost, violations }
 }
 
 fn after_deadline(event: &Event) -> Option<Violation> {

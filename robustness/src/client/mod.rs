@@ -32,6 +32,8 @@ pub(crate) struct Orders {
     pub(crate) folder: PathBuf,
     pub(crate) number: u64,
     pub(crate) seed: u64,
+    /// How many replicas have to confirm a lock.
+    pub(crate) acks: u32,
     /// Whether there are no locks but exclusive ones.
     pub(crate) only_exclusive: bool,
 }
@@ -39,20 +41,21 @@ pub(crate) struct Orders {
 impl Orders {
     pub(crate) fn to_arguments(&self) -> Vec<String> {
         let folder = self.folder.to_string_lossy().into_owned();
-        let numbers = [self.number, self.seed, u64::from(self.only_exclusive)];
+        let numbers = [self.number, self.seed, u64::from(self.acks), u64::from(self.only_exclusive)];
         let texts = [self.locks.clone(), self.store.clone(), folder];
         texts.into_iter().chain(numbers.map(|number| number.to_string())).collect()
     }
 
     fn parse(arguments: &[String]) -> Orders {
-        let [locks, store, folder, number, seed, only_exclusive] = arguments else { panic!("{arguments:?}") };
-        let number_of = |text: &String| text.parse().expect("a number");
+        let [locks, store, folder, number, seed, acks, only_exclusive] = arguments else { panic!("{arguments:?}") };
+        let number_of = |text: &String| text.parse::<u64>().expect("a number");
         Orders {
             locks: locks.clone(),
             store: store.clone(),
             folder: folder.into(),
             number: number_of(number),
             seed: number_of(seed),
+            acks: acks.parse().expect("a number"),
             only_exclusive: number_of(only_exclusive) == 1,
         }
     }
@@ -71,7 +74,7 @@ pub(crate) fn play(arguments: &[String]) {
 
 async fn work(orders: Orders) {
     let stopping = Arc::new(AtomicBool::new(false));
-    let locks = connect(&orders.locks).await;
+    let locks = connect(&orders).await;
     let store = redis::Client::open(orders.store.as_str()).expect("a URL");
     let store = store.get_multiplexed_async_connection().await.expect("the store is there");
     emit("works", "");
@@ -100,9 +103,10 @@ async fn work(orders: Orders) {
 }
 
 /// The servers may be failing already.
-async fn connect(url: &str) -> LockManager {
+async fn connect(orders: &Orders) -> LockManager {
     loop {
-        match LockManager::builder().url(url).ttl(TTL).command_timeout(TTL / 2).build().await {
+        let builder = LockManager::builder().url(&orders.locks).ttl(TTL).command_timeout(TTL / 2);
+        match builder.replica_acks(orders.acks).build().await {
             Ok(locks) => return locks,
             Err(why) => eprintln!("can't connect yet: {why}"),
         }

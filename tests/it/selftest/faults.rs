@@ -5,6 +5,8 @@ use std::time::Duration;
 use redis::cmd;
 
 use super::{connect, refusal, set};
+use harness::cluster::Cluster;
+use harness::eventually::eventually;
 use harness::server::Server;
 
 #[tokio::test]
@@ -82,4 +84,15 @@ async fn killed_connections_are_closed() {
     let mut connection = connect(server.url()).await.unwrap();
     assert!(server.kill_clients("normal").await >= 1);
     assert!(set(&mut connection, "k").await.unwrap_err().is_connection_dropped());
+}
+
+#[tokio::test]
+async fn a_node_that_is_cut_off_is_replaced_and_hears_of_it_when_it_joins_again() {
+    let cluster = Cluster::start_with(3, 3, Server::options().linked()).await;
+    cluster.be_impatient().await;
+    cluster.cut_off(0);
+    cluster.successor(0).await;
+    assert!(cluster.nodes[0].is_primary().await, "it has heard of its successor");
+    cluster.join_again(0);
+    eventually("it to be a replica", || async { !cluster.nodes[0].is_primary().await }).await;
 }

@@ -94,6 +94,35 @@ async fn connections_can_be_reset_and_refused() {
 }
 
 #[tokio::test]
+async fn a_reply_can_be_late_alone() {
+    let server = Server::start().await;
+    let link = Proxy::start(&server).await;
+    let mut connection = connect(link.url()).await.unwrap();
+    link.arm("late", 0, Trip::LateReply(PATIENCE * 2));
+    assert!(set(&mut connection, "late").await.unwrap_err().is_timeout());
+    assert!(server.exists("late").await, "the server did it");
+    set(&mut connect(link.url()).await.unwrap(), "late").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_link_that_was_split_off_fails_for_those_who_say_its_word_first() {
+    let server = Server::options().user("asker on >password ~* +@all").start().await;
+    let proxy = Proxy::start(&server).await;
+    let askers = proxy.split("asker");
+    let mut asker = connect(proxy.url().replace("://", "://asker:password@")).await.unwrap();
+    let mut other = connect(proxy.url()).await.unwrap();
+    askers.blackhole();
+    assert!(set(&mut asker, "k").await.unwrap_err().is_timeout());
+    set(&mut other, "k").await.unwrap();
+    askers.pass();
+    set(&mut asker, "k").await.unwrap();
+    proxy.reset();
+    assert!(set(&mut other, "k").await.unwrap_err().is_connection_dropped());
+    set(&mut asker, "k").await.unwrap();
+    assert_eq!((proxy.connections(), askers.connections()), (1, 1));
+}
+
+#[tokio::test]
 async fn a_tripwire_loses_the_reply_to_exactly_the_command_that_was_meant() {
     let server = Server::start().await;
     let link = Proxy::start(&server).await;

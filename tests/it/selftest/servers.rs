@@ -6,6 +6,7 @@ use redis::cmd;
 
 use super::{connect, set};
 use harness::inspect::query_at;
+use harness::sentinel::followed;
 use harness::server::Server;
 
 #[tokio::test]
@@ -35,6 +36,27 @@ async fn a_server_can_be_restarted_with_its_data() {
     server.restart_with_data().await;
     assert_eq!(server.get("k").await.as_deref(), Some("v"));
     assert!(server.pttl("k").await > 0, "the expiry is lost");
+}
+
+#[tokio::test]
+async fn a_server_that_was_shut_down_in_order_comes_back_with_all_it_had() {
+    let server = Server::start().await;
+    server.set_for("k", "v", Duration::from_secs(60)).await;
+    server.shut_down().await;
+    assert!(server.query::<String>(&cmd("PING")).await.unwrap_err().is_connection_refusal());
+    server.relaunch().await;
+    assert_eq!(server.get("k").await.as_deref(), Some("v"));
+    assert!(server.pttl("k").await > 0, "the expiry is lost");
+}
+
+#[tokio::test]
+async fn a_linked_server_tells_its_replicas_the_address_of_its_link() {
+    let servers = followed(1, Server::options().linked()).await;
+    let link = servers[1].announced().replace("127.0.0.1:", "ip=127.0.0.1,port=");
+    assert_ne!(servers[1].announced(), servers[1].address());
+    let known = servers[0].info("replication").await.unwrap();
+    assert!(known.contains(&link), "there is no {link} in {known}");
+    assert!(servers[0].link().unwrap().connections() > 0, "the replica came another way");
 }
 
 #[tokio::test]
