@@ -13,6 +13,7 @@ use redis::Connection;
 use crate::Failure;
 use crate::by_hand;
 use crate::contender::{Contender, Script};
+use crate::cores::{self, Side};
 use crate::delay;
 use crate::party::Party;
 use crate::peers::Site;
@@ -84,6 +85,12 @@ pub(crate) struct Child {
 impl Child {
     pub(crate) fn start(contender: Contender, setting: Setting) -> Result<Child, Failure> {
         let servers = (0..setting.servers).map(|_| Server::start()).collect::<Result<Vec<_>, _>>()?;
+        let alone = setting.threads == 1;
+        if alone {
+            for server in &servers {
+                cores::keep(&server.process, Side::Server);
+            }
+        }
         let mut urls = Vec::new();
         for server in &servers {
             urls.push(match setting.delay {
@@ -98,6 +105,9 @@ impl Child {
         };
         command.args(party.to_arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
+        if alone {
+            cores::keep(&process, Side::Client);
+        }
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let (input, output) = input.zip(output).ok_or("no pipes")?;
         let mut child = Child { contender, servers, process, input, answers: lines(output) };
