@@ -10,6 +10,8 @@ use crate::loss::Failed;
 
 /// How long a crowded machine may take from the end of a call to the end of its lock, which nobody waits for where the call was dropped.
 const FREED: u64 = 350_000_000;
+/// A client that has not been heard of for so long may stand still, as all of a crowded machine may.
+const SILENT: u64 = 150_000_000;
 /// What stands for longer than a lease was set when the server's clock was ahead, by this at most.
 const STEP: u64 = 12_000_000_000;
 
@@ -19,6 +21,8 @@ struct Calls<'a> {
     open: BTreeMap<&'a str, &'a str>,
     /// Those that have ended a moment ago.
     done: Vec<(u64, &'a str)>,
+    /// When anything was heard of it last.
+    heard: u64,
 }
 
 impl Calls<'_> {
@@ -36,6 +40,9 @@ pub(super) fn check(events: &[Event], failed: &Failed) -> Vec<Violation> {
     // When each value was first seen under its key.
     let (mut first, mut looked) = (BTreeMap::<(&str, &str), u64>::new(), 0);
     for event in events {
+        if event.who != "-" {
+            clients.entry(owner_of(&event.who)).or_default().heard = event.at;
+        }
         match &event.what {
             What::Call(what) => drop(clients.entry(owner_of(&event.who)).or_default().open.insert(&event.who, what)),
             What::Done(_) => {
@@ -50,7 +57,9 @@ pub(super) fn check(events: &[Event], failed: &Failed) -> Vec<Violation> {
                 violations.entry(name).or_insert(Violation { promise: Promise::Left, what, key, at: event.at });
             }
             What::Stands { key, token, owner, until } => {
-                let is_needed = clients.get(owner).is_some_and(|calls| calls.needs(key, looked.saturating_sub(FREED)));
+                let is_needed = clients.get(owner).is_none_or(|calls| {
+                    calls.heard + SILENT < looked || calls.needs(key, looked.saturating_sub(FREED))
+                });
                 let first = *first.entry((key, token)).or_insert(looked);
                 let long = if *until > event.at + nanos(TTL) { STEP } else { FREED };
                 let from = looked.saturating_sub(long).min(first);
@@ -108,7 +117,7 @@ mod tests {
 
     /// A call from 10 to 50 ms, and what is seen at 600 ms.
     fn seen_late(more: &str) -> bool {
-        let calls = "10000000 7.1 call Tried 1\n50000000 7.1 done dropped\n";
+        let calls = "10000000 7.1 call Tried 1\n50000000 7.1 done dropped\n500000000 7.4 call Tried 3\n";
         is_wrong(&format!("{calls}{more}600000000 - looked 590000000\n600000000 - stands x:1 t client-7 700000000\n"))
     }
 
@@ -118,6 +127,13 @@ mod tests {
         assert!(!is_wrong(
             "10 7.1 call Tried 1\n600000000 - looked 590000000\n600000000 - stands x:1 t client-7 700000000\n"
         ));
+    }
+
+    #[test]
+    fn a_client_that_stands_still_is_not_late() {
+        let calls = "10000000 7.1 call Tried 1\n50000000 7.1 done dropped\n";
+        let seen = "600000000 - looked 590000000\n600000000 - stands x:1 t client-7 700000000\n";
+        assert!(!is_wrong(&format!("{calls}{seen}")));
     }
 
     #[test]
