@@ -53,6 +53,11 @@ pub(crate) enum What {
         register: String,
     },
     Was(u64),
+    /// A counter is read, to be set to one more without a token; and it was set to that.
+    Count {
+        counter: String,
+    },
+    Counted(u64),
     /// What was made to fail, or mended.
     Fault(String),
     /// From now on a server may have forgotten what it has granted; until the next [`What::Kept`].
@@ -96,6 +101,8 @@ fn what(text: &str) -> Option<What> {
         "wrote" => What::Wrote(rest == "1"),
         "read" => What::Read { register: words.next()?.to_owned() },
         "was" => What::Was(rest.parse().ok()?),
+        "count" => What::Count { counter: words.next()?.to_owned() },
+        "counted" => What::Counted(rest.parse().ok()?),
         "fault" => What::Fault(rest.to_owned()),
         "losing" => What::Losing(rest.to_owned()),
         "kept" => What::Kept,

@@ -4,6 +4,7 @@
 //!   granted. Then for no longer than the lease that it had granted.
 //! - `fences`: the fencing tokens of a key rise from holder to holder, whatever is forgotten.
 //! - `registers`: what is written with fencing tokens is linearizable.
+//! - `counters`: what is read, and then written without a token, is not lost, but where a server has forgotten.
 //! - `leases`: nobody believes in a lease for longer than the server keeps the lock (looked at on one server).
 //! - `ends`: nobody is told that its lock is lost before its lease ends, but where a server has forgotten it.
 //! - no body does anything after the deadline of its lease.
@@ -13,6 +14,7 @@
 mod exclusion;
 mod fences;
 mod registers;
+mod counters;
 mod leases;
 mod ends;
 
@@ -55,6 +57,8 @@ pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     violations.extend(unfenced);
     let (operations, unserializable) = registers::check(&events);
     violations.extend(unserializable);
+    let forgotten: Vec<_> = losses.iter().map(|loss| (loss.from, loss.to)).collect();
+    violations.extend(counters::check(&events, &forgotten));
     let (overlong, compared) = leases::check(&events);
     violations.extend(overlong);
     let (lost, untrue) = ends::check(&events, &losses);
