@@ -63,6 +63,11 @@ pub(crate) enum What {
         register: String,
     },
     Was(u64),
+    /// A counter is read, to be set to one more without a token; and it was set to that.
+    Count {
+        counter: String,
+    },
+    Counted(u64),
     /// What was made to fail, or mended.
     Fault(String),
     /// A server has forgotten what it had granted.
@@ -116,6 +121,8 @@ fn what(text: &str) -> Option<What> {
         "wrote" => What::Wrote(rest == "1"),
         "read" => What::Read { register: words.next()?.to_owned() },
         "was" => What::Was(rest.parse().ok()?),
+        "count" => What::Count { counter: words.next()?.to_owned() },
+        "counted" => What::Counted(rest.parse().ok()?),
         "fault" => What::Fault(rest.to_owned()),
         "lost" => What::Lost(Loss::read(rest)?),
         "broken" => What::Broken(Broken::read(rest)?),

@@ -86,7 +86,7 @@ impl Plant {
     pub(crate) fn breaks(self) -> &'static [Promise] {
         match self {
             Plant::ReleaseWithoutCheck | Plant::LeaseFromReply | Plant::RenewalErrorIgnored => {
-                &[Promise::Exclusion, Promise::Leases]
+                &[Promise::Exclusion, Promise::Counters, Promise::Leases]
             }
         }
     }

@@ -4,6 +4,7 @@
 //!   granted to the first before the second came. Then for no longer than to the next renewal, or than the lease where that is hindered.
 //! - `fences`: the fencing tokens of a key rise from holder to holder, whatever is forgotten.
 //! - `registers`: what is written with fencing tokens is linearizable.
+//! - `counters`: what is read, and then written without a token, is not lost, but where a server has forgotten.
 //! - `leases`: nobody goes on without its lock, or believes in it for longer than the server keeps it (looked at on one server).
 //! - `left`: nothing stands there without an end, or after the calls that it is for.
 //! - `ends`: nobody is told that its lock is lost before its lease ends, but where a server has forgotten it.
@@ -14,6 +15,7 @@
 mod exclusion;
 mod fences;
 mod registers;
+mod counters;
 mod leases;
 mod left;
 mod ends;
@@ -29,6 +31,7 @@ pub(crate) enum Promise {
     Exclusion,
     Fences,
     Registers,
+    Counters,
     Leases,
     Left,
     Ends,
@@ -89,6 +92,8 @@ pub(crate) fn check(journal: &str, holders: &str) -> Checked {
     violations.extend(fences.violations);
     let (operations, unserializable) = registers::check(&events);
     violations.extend(unserializable);
+    let forgotten: Vec<_> = failed.losses.iter().map(|loss| (loss.from, loss.to)).collect();
+    violations.extend(counters::check(&events, &forgotten));
     let (overlong, compared) = leases::check(&holds, &events, &leased, &failed);
     violations.extend(overlong);
     violations.extend(left::check(&events, &failed));

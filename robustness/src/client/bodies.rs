@@ -15,6 +15,8 @@ use crate::journal::Journal;
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) name: String,
+    /// Tells which key the tasks of one client want most.
+    pub(super) likes: u32,
     pub(super) locks: LockManager,
     pub(super) store: MultiplexedConnection,
     pub(super) journal: Arc<Journal>,
@@ -69,6 +71,10 @@ impl Worker {
             if let Some(fence) = fence.filter(|_| work.writes && step % 8 == 0) {
                 self.write(keys[0], fence).await;
             }
+            // Nobody stops those who look by themselves in the middle of it.
+            if kind == Kind::Exclusive && work.writes && !work.looks && step % 8 == 4 {
+                self.count_up(keys[0]).await;
+            }
         }
         Ok(())
     }
@@ -101,6 +107,21 @@ impl Worker {
         call.key(format!("{key}:fence")).arg(value).arg(fence.get());
         let set: i64 = call.invoke_async(&mut self.store.clone()).await.expect("nothing happens to the store");
         self.journal.note(&self.name, &format!("wrote {set}"));
+    }
+
+    /// Reads a counter, and sets it to one more. No token is compared: nothing but the lock keeps two of these apart.
+    async fn count_up(&self, key: &str) {
+        let counter = format!("n:{key}");
+        self.journal.note(&self.name, &format!("count {counter}"));
+        let mut store = self.store.clone();
+        let get = redis::cmd("GET").arg(&counter).clone();
+        let value: Option<u64> = get.query_async(&mut store).await.expect("nothing happens to the store");
+        // Time for others, if they can come in between.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let value = value.unwrap_or(0) + 1;
+        let set = redis::cmd("SET").arg(&counter).arg(value).clone();
+        set.query_async::<()>(&mut store).await.expect("nothing happens to the store");
+        self.journal.note(&self.name, &format!("counted {value}"));
     }
 
     /// A read by anybody, under no lock.

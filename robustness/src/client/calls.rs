@@ -47,7 +47,8 @@ pub(crate) enum Call {
 
 /// What a body that takes its time is called by.
 const PATIENT: [Call; 2] = [Call::Tried, Call::Waited];
-pub(crate) const EXCLUSIVE: [Call; 11] = [
+/// Those that need two locks come to them less often, and are called more often.
+pub(crate) const EXCLUSIVE: [Call; 13] = [
     Call::Tried,
     Call::Waited,
     Call::Nested,
@@ -57,6 +58,8 @@ pub(crate) const EXCLUSIVE: [Call; 11] = [
     Call::Bounded,
     Call::Unwatched,
     Call::BothWaited,
+    Call::BothWaited,
+    Call::BothTried,
     Call::BothTried,
     Call::Guarded,
 ];
@@ -117,7 +120,7 @@ pub(super) async fn call_on(
 }
 
 async fn call_once(worker: &Worker, random: &mut Rng, call: Call, takes_its_time: bool) {
-    let keys = keys(random, call, takes_its_time);
+    let keys = keys(random, call, takes_its_time, worker.likes);
     let work = Work { steps: steps(random, call, takes_its_time), writes: random.bool(), looks: false };
     worker.journal.note(&worker.name, &format!("call {call:?} {}", keys[0]));
     let future = NotingPolls::of(make(worker, call, keys, work, random.bool()));
@@ -141,16 +144,17 @@ async fn call_once(worker: &Worker, random: &mut Rng, call: Call, takes_its_time
     }
 }
 
-/// Two keys that are not the same. Who takes its time stays away from some, so that others come to something.
-fn keys(random: &mut Rng, call: Call, takes_its_time: bool) -> [u32; 2] {
+/// Two keys that are not the same. Who takes its time stays away from some, so that others come to something. Of these each client likes
+/// one, so that its tasks wait for one another, and pass it on.
+fn keys(random: &mut Rng, call: Call, takes_its_time: bool, likes: u32) -> [u32; 2] {
     if call.is_shared() {
         let key = u32::from(random.u8(..5) == 0);
         return [key, 1 - key];
     }
-    let key = match random.u8(..2) {
+    let key = match random.u8(..4) {
         _ if takes_its_time => random.u32(..LONG_HELD),
         0 => random.u32(..KEYS),
-        _ => random.u32(LONG_HELD..KEYS),
+        _ => LONG_HELD + likes % (KEYS - LONG_HELD),
     };
     [key, (key + random.u32(1..KEYS)) % KEYS]
 }
@@ -169,8 +173,8 @@ fn steps(random: &mut Rng, call: Call, takes_its_time: bool) -> u32 {
                 random.u32(2..40)
             }
         }
-        // All of them together are to last about as long as one.
-        Call::Siblings => random.u32(2..20),
+        // All bodies together are to last about as long as one; and two locks are held for a short time.
+        Call::Siblings | Call::BothWaited | Call::BothTried => random.u32(2..20),
         _ if call.is_shared() => {
             if is_long {
                 random.u32(300..600)

@@ -99,6 +99,7 @@ async fn call_all(orders: Orders) -> Vec<String> {
         .map(|task| {
             let worker = Worker {
                 name: format!("{}.{task}", orders.number),
+                likes: u32::from(orders.number % 2 == 1),
                 locks: locks.clone(),
                 store: store.clone(),
                 journal: journal.clone(),
