@@ -34,12 +34,5 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let settings = Settings::parse();
-    runtime.expect("a runtime").block_on(async {
-        tokio::select! {
-            ended = run::run(&settings) => ended,
-            // What is dropped here ends its processes, and leaves no folder behind.
-            _ = tokio::signal::ctrl_c() => ExitCode::FAILURE,
-        }
-    })
+    runtime.expect("a runtime").block_on(run::run(&Settings::parse()))
 }
