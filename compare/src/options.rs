@@ -72,7 +72,7 @@ impl Options {
         let (rounds, millis) = match (workload, self.quick) {
             (Workload::Uncontended, false) => (41, 100),
             (Workload::Delayed, false) => (21, 200),
-            (Workload::Contended, false) => (5, 1_600),
+            (Workload::Contended, false) => (5, 1_200),
             (Workload::Redlock, false) => (11, 200),
             (Workload::Contended, true) => (1, 800),
             (Workload::Redlock, true) => (2, 50),
