@@ -15,6 +15,7 @@ mod statistics;
 mod report;
 mod chart;
 mod machine;
+mod cores;
 // The bench `contended` measures more ways of waiting, and fewer contenders, by the same means.
 #[path = "../../benches/contended/turns.rs"]
 mod turns;
@@ -33,6 +34,7 @@ use std::process::ExitCode;
 
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
+use self::contender::Contender;
 use self::options::Options;
 use self::party::Party;
 use self::report::Report;
@@ -77,6 +79,12 @@ fn run(options: &Options) -> Result<(), Failure> {
             print!("\n{}", table.to_text());
         }
         reports.push(report);
+    }
+    // Without these there is nothing to compare.
+    for contender in [Contender::Distlock, Contender::Floor] {
+        if let Some(why) = reports.iter().flat_map(|report| &report.tables).find_map(|table| table.absence(contender)) {
+            return Err(format!("{} {why}, so that nothing is written", contender.name()).into());
+        }
     }
     if options.writes() {
         let folder = child::folder().with_file_name("docs");

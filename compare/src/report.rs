@@ -37,6 +37,14 @@ impl Table {
         Table { head: head.to_vec(), rows: Vec::new() }
     }
 
+    /// Why a contender has no figures in one of the rows.
+    pub(crate) fn absence(&self, contender: Contender) -> Option<&str> {
+        self.rows.iter().find_map(|row| match row {
+            Row::Absent(cells, why) if cells.iter().any(|cell| cell == contender.name()) => Some(why.as_str()),
+            _ => None,
+        })
+    }
+
     /// In columns: the first ones to the left, those of figures to the right.
     pub(crate) fn to_text(&self) -> String {
         let lines = self.lines();

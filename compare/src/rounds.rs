@@ -37,16 +37,18 @@ pub(crate) fn not_installed(contender: Contender) -> Option<&'static str> {
     script.version().is_none().then_some("not installed")
 }
 
-/// Has each measure once in every round. Who begins changes.
+/// Has each measure once in every round, in an order of its own: none always follows the same other.
 pub(crate) fn interleave<T>(
     children: &mut [Place],
     rounds: usize,
     mut measure: impl FnMut(&mut Child) -> Result<T, Failure>,
 ) -> Result<Measured<T>, Failure> {
     let mut measured: Measured<T> = children.iter().map(|(contender, child)| (*contender, outcome(child))).collect();
-    for round in 0..rounds {
-        for turn in 0..children.len() {
-            let at = (round + turn) % children.len();
+    let mut random = fastrand::Rng::with_seed(1);
+    for _ in 0..rounds {
+        let mut order: Vec<usize> = (0..children.len()).collect();
+        random.shuffle(&mut order);
+        for at in order {
             let Ok(child) = &mut children[at].1 else { continue };
             let Ok(values) = &mut measured[at].1 else { continue };
             match measure(child) {

@@ -44,6 +44,11 @@ impl Audience {
         Audience { span: Span::none(), function: None, listener: None }
     }
 
+    /// Whether somebody wants to know how long calls take.
+    pub(crate) fn listens(&self) -> bool {
+        cfg!(feature = "metrics") || self.listener.is_some()
+    }
+
     /// The part of a call in which it tries for its lock, and that in which it has it.
     pub(crate) fn acquiring(&self) -> Span {
         info_span!(target: "distlock", parent: &self.span, "acquire")
@@ -137,8 +142,7 @@ pub(crate) struct Search {
 
 impl Search {
     pub(crate) fn begin(hold: &Arc<Hold>) -> Search {
-        let has_audience = cfg!(feature = "metrics") || hold.audience.listener.is_some();
-        Search { hold: has_audience.then(|| hold.clone()) }
+        Search { hold: hold.audience.listens().then(|| hold.clone()) }
     }
 
     pub(crate) fn ended(mut self, outcome: &Result<LockGuard, LockError>) {

@@ -52,7 +52,7 @@ pub(crate) struct Hold {
     fence: AtomicU64,
     pub(crate) terms: Terms,
     pub(crate) audience: Audience,
-    /// When the lock was asked for.
+    /// When the lock was asked for, where somebody is told how long that took.
     asked: Time,
     state: State,
     /// How often the lock was tried; from the grant on, the attempt that brought it.
@@ -106,8 +106,8 @@ impl Hold {
             waiter,
             fence: AtomicU64::new(0),
             terms,
+            asked: if audience.listens() { Time::now() } else { Time::default() },
             audience,
-            asked: Time::now(),
             state: State::new(),
             attempt: AtomicU64::new(0),
             unanswered: AtomicBool::new(false),

@@ -37,13 +37,15 @@ async fn look(world: &World, connection: &mut redis::aio::MultiplexedConnection)
         let name = format!("lock:{{x:{key}}}");
         questions.get(&name).pttl(&name);
     }
+    // Noted as seen when it was asked for: what is renewed while the answer is on its way is not in it.
+    let asked = now();
     let answers: Vec<(Option<String>, i64)> = questions.query_async(connection).await?;
     // The server has looked before this, so the lock ends no later.
     let now = now();
     for (value, millis) in answers {
         let token = value.as_deref().and_then(|value| value.split('/').next());
         if let (Some(token), Ok(millis)) = (token, u64::try_from(millis)) {
-            world.journal.note_at(now, "-", &format!("stands {token} {}", now + (millis + 1) * 1_000_000));
+            world.journal.note_at(asked, "-", &format!("stands {token} {}", now + (millis + 1) * 1_000_000));
         }
     }
     Ok(())

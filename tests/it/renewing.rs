@@ -39,6 +39,7 @@ async fn locks_that_may_not_be_renewed_any_more_cost_no_others_their_leases() {
         rules.arg(word);
     });
     server.query::<()>(&rules).await.unwrap();
+    // Time is what is tested here: more than a ttl passes.
     tokio::time::sleep(Duration::from_secs(11)).await;
     let left = held(&guards);
     assert_eq!(left, 50, "with {} of the others", held(&others));
@@ -55,6 +56,7 @@ async fn on_a_node_that_has_all_slots_of_a_cluster() {
     eventually("the cluster of one node", whole).await;
     let manager = connect(&node.url()).await;
     let guards = take(&manager, 20, TTL).await;
+    // Time is what is tested here: two ttls pass.
     tokio::time::sleep(2 * TTL).await;
     assert_eq!(held(&guards), 20);
 }
@@ -67,9 +69,11 @@ async fn replies_that_are_late_and_then_lost_cost_no_lease() {
     let guards = take(&manager, 600, Duration::from_secs(3)).await;
     for _ in 0..3 {
         proxy.hold(Way::Replies);
+        // The fault lasts so long, more than a third of the ttl.
         tokio::time::sleep(Duration::from_millis(1_200)).await;
         proxy.reset();
         proxy.pass();
+        // And all is well for so long, half the ttl.
         tokio::time::sleep(Duration::from_millis(1_500)).await;
     }
     assert_eq!(held(&guards), 600);
@@ -89,6 +93,7 @@ async fn what_is_freed_while_its_renewal_is_under_way_is_freed_and_not_lost() {
         let failed: Vec<_> = freed.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect();
         assert!(failed.is_empty(), "{failed:?}");
         proxy.pass();
+        // Until the next round begins.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(server.dbsize().await, 0);
     }
@@ -118,6 +123,7 @@ async fn short_leases_among_many_long_ones() {
     for number in 0..20 {
         short.push(manager.lock(format!("s{number}")).ttl(Duration::from_millis(400)).acquire().await.unwrap());
     }
+    // Time is what is tested here: many renewals of the short ones.
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(held(&short), 20);
 }
@@ -129,10 +135,12 @@ async fn a_manager_that_ends_in_the_meantime_leaves_nothing() {
     let manager = connect(&proxy.url()).await;
     let guards = take(&manager, 1_000, Duration::from_millis(1_500)).await;
     proxy.delay(Way::Replies, Duration::from_millis(50));
+    // Until renewals are on their way.
     tokio::time::sleep(Duration::from_millis(480)).await;
     manager.shutdown(Duration::ZERO).await;
     assert_eq!(server.dbsize().await, 0);
     assert_eq!(held(&guards), 0);
+    // As long as an answer takes, and more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(server.dbsize().await, 0);
 }
@@ -146,6 +154,7 @@ async fn ttls_stay_apart() {
     for number in 0..60 {
         guards.push(manager.lock(format!("k{number}")).ttl(ttls[number % 6]).acquire().await.unwrap());
     }
+    // Time is what is tested here: more than a ttl passes.
     tokio::time::sleep(Duration::from_secs(5)).await;
     for (number, guard) in guards.iter().enumerate() {
         let left = server.pttl(&redis_key(&format!("k{number}"))).await;

@@ -21,7 +21,7 @@ const HEAD: [&str; 4] = ["tasks", "contender", "us a call", "ratio to by hand"];
 pub(crate) fn uncontended(plan: Plan) -> Result<Report, Failure> {
     let about = format!(
         "Each task takes and frees a lock of its own, over loopback. The time is that of all calls, divided by their number; \
-         medians of {} rounds, with quartiles. The ratio is the time by hand in the same round through the contender's: above 1 \
+         medians of {} rounds, with quartiles. One task and its server have a processor each. The ratio is the time by hand in the same round through the contender's: above 1 \
          the contender is faster.",
         plan.rounds
     );
