@@ -77,6 +77,8 @@ pub(crate) struct Setting {
 pub(crate) struct Child {
     pub(crate) contender: Contender,
     pub(crate) servers: Vec<Server>,
+    /// More processes of the same contender, which have no servers of their own.
+    fellows: Vec<Child>,
     process: process::Child,
     input: ChildStdin,
     answers: Receiver<String>,
@@ -85,8 +87,7 @@ pub(crate) struct Child {
 impl Child {
     pub(crate) fn start(contender: Contender, setting: Setting) -> Result<Child, Failure> {
         let servers = (0..setting.servers).map(|_| Server::start()).collect::<Result<Vec<_>, _>>()?;
-        let alone = setting.threads == 1;
-        if alone {
+        if setting.threads == 1 {
             for server in &servers {
                 cores::keep(&server.process, Side::Server);
             }
@@ -98,6 +99,13 @@ impl Child {
                 None => server.url.clone(),
             });
         }
+        let mut child = Child::at(contender, setting, urls)?;
+        child.servers = servers;
+        Ok(child)
+    }
+
+    /// A process for servers that are there.
+    fn at(contender: Contender, setting: Setting, urls: Vec<String>) -> Result<Child, Failure> {
         let party = Party { contender, threads: setting.threads, site: Site { urls, ttl: setting.ttl } };
         let mut command = match contender.script() {
             Some(script) => script.command(),
@@ -105,20 +113,48 @@ impl Child {
         };
         command.args(party.to_arguments()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn()?;
-        if alone {
+        if setting.threads == 1 {
             cores::keep(&process, Side::Client);
         }
         let (input, output) = (process.stdin.take(), process.stdout.take());
         let (input, output) = input.zip(output).ok_or("no pipes")?;
-        let mut child = Child { contender, servers, process, input, answers: lines(output) };
+        let child =
+            Child { contender, servers: Vec::new(), fellows: Vec::new(), process, input, answers: lines(output) };
         child.line()?;
         Ok(child)
     }
 
+    /// Has so many more processes meet it at its servers.
+    pub(crate) fn add_fellows(&mut self, count: usize, setting: Setting) -> Result<(), Failure> {
+        for _ in 0..count {
+            let urls = self.servers.iter().map(|server| server.url.clone()).collect();
+            self.fellows.push(Child::at(self.contender, setting, urls)?);
+        }
+        Ok(())
+    }
+
     /// Has it do something, and returns its answer.
     pub(crate) fn ask(&mut self, line: &str) -> Result<String, Failure> {
+        self.say(line);
+        self.answer()
+    }
+
+    /// Has it and its fellows do something at the same time.
+    pub(crate) fn ask_all(&mut self, line: &str) -> Result<Vec<String>, Failure> {
+        self.say(line);
+        for fellow in &mut self.fellows {
+            fellow.say(line);
+        }
+        let own = self.answer();
+        std::iter::once(own).chain(self.fellows.iter().map(Child::answer)).collect()
+    }
+
+    fn say(&mut self, line: &str) {
         // One that has ended has no answer.
         let _ = writeln!(self.input, "{line}");
+    }
+
+    fn answer(&self) -> Result<String, Failure> {
         let answer = self.line()?;
         match answer.strip_prefix("can't: ") {
             Some(why) => Err(Absent(why.to_owned()).into()),
@@ -126,7 +162,7 @@ impl Child {
         }
     }
 
-    fn line(&mut self) -> Result<String, Failure> {
+    fn line(&self) -> Result<String, Failure> {
         self.answers.recv_timeout(PATIENCE).map_err(|why| {
             let why = match why {
                 RecvTimeoutError::Timeout => format!("fails: no answer for {} s", PATIENCE.as_secs()),

@@ -11,8 +11,10 @@ Usage: cargo xtask compare [--quick] [--only <workload>].. [--write]
   --only <workload>  only this one; may be repeated: uncontended, delayed, contended, held, redlock
   --write            write docs/comparison.md and its charts also after a quick or partial run, with what that has measured
 
-Peers in other languages take part where they are installed: `redis` for python3, `redlock` and `ioredis` for node. Where they are
-installed elsewhere, COMPARE_PYTHON_PATH and COMPARE_NODE_PATH name the folder with the packages.";
+Peers in other languages take part where they are installed, or where these variables say:
+
+  pip install --target <folder> redis                                COMPARE_PYTHON_PATH=<folder>
+  npm install --prefix <folder> redlock@5.0.0-beta.2 ioredis         COMPARE_NODE_PATH=<folder>/node_modules";
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -50,7 +52,7 @@ impl Options {
                 "--only" => {
                     let name = arguments.next().ok_or("`--only` needs a workload")?;
                     let workload = Workload::ALL.into_iter().find(|workload| workload.name() == name);
-                    options.only.push(workload.ok_or_else(|| format!("there is no workload `{name}`"))?);
+                    options.only.push(workload.ok_or_else(|| format!("there is no workload `{name}`\n\n{HELP}"))?);
                 }
                 "--help" | "-h" | "help" => return Ok(None),
                 _ => return Err(format!("unknown argument `{argument}`\n\n{HELP}")),
@@ -72,7 +74,7 @@ impl Options {
         let (rounds, millis) = match (workload, self.quick) {
             (Workload::Uncontended, false) => (41, 100),
             (Workload::Delayed, false) => (21, 200),
-            (Workload::Contended, false) => (5, 1_600),
+            (Workload::Contended, false) => (5, 1_200),
             (Workload::Redlock, false) => (11, 200),
             (Workload::Contended, true) => (1, 800),
             (Workload::Redlock, true) => (2, 50),

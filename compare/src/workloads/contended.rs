@@ -1,5 +1,6 @@
 //! Many tasks that take turns on one key, as in the bench `contended`, whose parts these are.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::case;
@@ -9,15 +10,24 @@ use crate::commands::{Counts, Meter, Sent};
 use crate::contender::{Contender, Workload};
 use crate::figures::{Round, sent_by_name};
 use crate::options::Plan;
-use crate::report::{Report, Row, Table, spread};
-use crate::rounds::{absence, interleave, start};
+use crate::report::{Case, Report, Row, Table, spread};
+use crate::rounds::{Place, absence, interleave, prepare, start};
 use crate::statistics::Spread;
 use crate::turns::Turns;
 
-const TASKS: usize = 64;
+/// Those who want the lock.
+#[derive(Clone, Copy)]
+struct Crowd {
+    processes: usize,
+    /// Of each process.
+    tasks: usize,
+}
+
+const CROWDS: [Crowd; 3] =
+    [Crowd { processes: 1, tasks: 16 }, Crowd { processes: 1, tasks: 64 }, Crowd { processes: 4, tasks: 4 }];
 
 const HEAD: [&str; 10] = [
-    "tasks",
+    "processes x tasks",
     "contender",
     "turns a second",
     "ratio to by hand",
@@ -30,35 +40,11 @@ const HEAD: [&str; 10] = [
 ];
 
 pub(crate) fn run(plan: Plan) -> Result<Report, Failure> {
-    eprintln!("contended: {TASKS} tasks");
-    let setting = Setting { threads: 2, ttl: Duration::from_secs(30), servers: 1, delay: None };
-    let mut children = start(Workload::Contended, setting)?;
-    let mut sent = Vec::new();
-    for (_, child) in &mut children {
-        sent.push(sample_of(child)?);
+    let (mut table, mut cases) = (Table::new(&HEAD), Vec::new());
+    for crowd in CROWDS {
+        eprintln!("contended: {crowd} tasks");
+        cases.push(add(&mut table, crowd, plan)?);
     }
-    let mut keys = 0;
-    let measured = interleave(&mut children, plan.rounds, |child| {
-        keys += 1;
-        round(child, plan.round, keys)
-    })?;
-    let rounds_of = |wanted| {
-        let found = measured.iter().find(|(contender, _)| *contender == wanted);
-        found.and_then(|(_, rounds)| rounds.as_ref().ok()).map(Vec::as_slice).unwrap_or_default()
-    };
-    let (floor, ideal) = (rounds_of(Contender::Floor), rounds_of(Contender::Ideal));
-    let mut table = Table::new(&HEAD);
-    let mut ratios = Vec::new();
-    for ((contender, rounds), sent) in measured.iter().zip(&sent) {
-        let cells = vec![TASKS.to_string(), contender.name().to_owned()];
-        table.rows.push(match rounds {
-            Ok(rounds) => Row::Figures([cells, figures(rounds, floor, ideal, sent)].concat()),
-            Err(why) => Row::Absent(cells, why.clone()),
-        });
-        let rounds = rounds.as_deref().unwrap_or_default();
-        ratios.push((*contender, ratio(rounds, floor)));
-    }
-    let cases = vec![case(&format!("{TASKS} tasks"), &ratios)];
     Ok(Report {
         workload: Workload::Contended,
         title: "Contended".to_owned(),
@@ -68,12 +54,51 @@ pub(crate) fn run(plan: Plan) -> Result<Report, Failure> {
     })
 }
 
+fn add(table: &mut Table, crowd: Crowd, plan: Plan) -> Result<Case, Failure> {
+    let mut children = gather(crowd)?;
+    let mut sent = Vec::new();
+    for (_, child) in &mut children {
+        sent.push(sample_of(child, crowd)?);
+    }
+    let mut keys = 0;
+    let measured = interleave(&mut children, plan.rounds, |child| {
+        keys += 1;
+        round(child, crowd, plan.round, keys)
+    })?;
+    let rounds_of = |wanted| {
+        let found = measured.iter().find(|(contender, _)| *contender == wanted);
+        found.and_then(|(_, rounds)| rounds.as_ref().ok()).map(Vec::as_slice).unwrap_or_default()
+    };
+    let (floor, ideal) = (rounds_of(Contender::Floor), rounds_of(Contender::Ideal));
+    let mut ratios = Vec::new();
+    for ((contender, rounds), sent) in measured.iter().zip(&sent) {
+        let cells = vec![crowd.to_string(), contender.name().to_owned()];
+        table.rows.push(match rounds {
+            Ok(rounds) => Row::Figures([cells, figures(rounds, floor, ideal, sent)].concat()),
+            Err(why) => Row::Absent(cells, why.clone()),
+        });
+        let rounds = rounds.as_deref().unwrap_or_default();
+        ratios.push((*contender, ratio(rounds, floor)));
+    }
+    Ok(case(&crowd.to_string(), &ratios))
+}
+
+/// All processes of all contenders. A mutex in memory is one process's own.
+fn gather(crowd: Crowd) -> Result<Vec<Place>, Failure> {
+    let setting = Setting { threads: 2, ttl: Duration::from_secs(30), servers: 1, delay: None };
+    let mut places = start(Workload::Contended, setting)?;
+    prepare(&mut places, |child| {
+        if child.contender == Contender::Ideal { Ok(()) } else { child.add_fellows(crowd.processes - 1, setting) }
+    })?;
+    Ok(places)
+}
+
 fn about(plan: Plan) -> String {
     format!(
-        "{TASKS} tasks of one process want the same lock. Each keeps it for 1 ms, frees it, pauses for 1 ms, and asks again. distlock \
+        "Tasks of one process, or of four, want the same lock. Each keeps it for 1 ms, frees it, pauses for 1 ms, and asks again. distlock \
          stands in line (`wait`); the others poll, every millisecond where they can be told to. Medians of {} rounds of {} ms. A \
-         ratio above 1 is more turns than by hand in the same round. \"Of the mutex\": the part of the turns that the tasks \
-         reach on a mutex in memory. \"p99 / fair\": the p99 of the waits as a multiple of the wait in a queue of all others. The \
+         ratio above 1 is more turns than by hand in the same round. \"Of the mutex\": the part of the turns that as many \
+         tasks of one process reach on a mutex in memory. \"p99 / fair\": the p99 of the waits as a multiple of the wait in a queue of all others. The \
          share of a task is its turns through the mean of all tasks, the smallest and the largest. Commands are those that \
          clients sent.",
         plan.rounds,
@@ -81,12 +106,18 @@ fn about(plan: Plan) -> String {
     )
 }
 
+impl fmt::Display for Crowd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {}", self.processes, self.tasks)
+    }
+}
+
 /// Which commands clients send and which scripts run: see [`crate::commands`].
-fn sample_of(child: &mut Result<Child, String>) -> Result<Sent, Failure> {
+fn sample_of(child: &mut Result<Child, String>, crowd: Crowd) -> Result<Sent, Failure> {
     let Ok(child) = child else { return Ok(Sent::new()) };
     let mut meter = Meter::connect(&child.servers[0].url);
     let watched = meter.watch();
-    let turns = turns(child, Duration::from_millis(300), "contended:sample");
+    let turns = turns(child, crowd, Duration::from_millis(300), "contended:sample");
     let sent = meter.finish(watched);
     // What can't take turns says so again in the first round.
     turns.map(drop).or_else(|why| absence(why).map(drop))?;
@@ -94,10 +125,10 @@ fn sample_of(child: &mut Result<Child, String>) -> Result<Sent, Failure> {
 }
 
 /// Each round has a key of its own, since a try that time cuts short may still take it.
-fn round(child: &mut Child, length: Duration, key: usize) -> Result<Round, Failure> {
+fn round(child: &mut Child, crowd: Crowd, length: Duration, key: usize) -> Result<Round, Failure> {
     let mut meter = Meter::connect(&child.servers[0].url);
     let before = meter.counts();
-    let turns = turns(child, length, &format!("contended:{key}"))?;
+    let turns = turns(child, crowd, length, &format!("contended:{key}"))?;
     let run = since(&before, meter.counts());
     Ok(Round { turns, length, run })
 }
@@ -109,9 +140,10 @@ pub(crate) fn since(before: &Counts, mut after: Counts) -> Counts {
     after
 }
 
-fn turns(child: &mut Child, length: Duration, key: &str) -> Result<Vec<Turns>, Failure> {
-    let answer = child.ask(&format!("turns {TASKS} {} {key}", length.as_millis()))?;
-    Ok(answer.split(';').map(Turns::from_line).collect())
+fn turns(child: &mut Child, crowd: Crowd, length: Duration, key: &str) -> Result<Vec<Turns>, Failure> {
+    let tasks = if child.contender == Contender::Ideal { crowd.processes * crowd.tasks } else { crowd.tasks };
+    let answers = child.ask_all(&format!("turns {tasks} {} {key}", length.as_millis()))?;
+    Ok(answers.iter().flat_map(|answer| answer.split(';')).map(Turns::from_line).collect())
 }
 
 fn ratio(rounds: &[Round], to: &[Round]) -> Option<Spread> {

@@ -12,7 +12,10 @@ use super::bodies::{Work, Worker};
 use super::exclusive::{
     barred, both_tried, both_waited, bounded, finished, guarded, nested, siblings, tried, unwatched, waited,
 };
-use super::shared::{both_read, permit_tried, permit_waited, read_tried, read_waited, write_tried, write_waited};
+use super::shared::{
+    both_read, permit_nested, permit_tried, permit_waited, read_tried, read_waited, write_nested, write_tried,
+    write_waited,
+};
 
 /// How many may hold one of the locks with permits.
 pub(crate) const PERMITS: u32 = 3;
@@ -41,8 +44,10 @@ pub(crate) enum Call {
     BothRead,
     WriteWaited,
     WriteTried,
+    WriteNested,
     PermitWaited,
     PermitTried,
+    PermitNested,
 }
 
 /// What a body that takes its time is called by.
@@ -64,7 +69,7 @@ pub(crate) const EXCLUSIVE: [Call; 13] = [
     Call::Guarded,
 ];
 /// Readers are more than writers, so that they are there together.
-pub(crate) const READERS_AND_WRITERS: [Call; 8] = [
+pub(crate) const READERS_AND_WRITERS: [Call; 9] = [
     Call::ReadWaited,
     Call::ReadWaited,
     Call::ReadTried,
@@ -73,8 +78,9 @@ pub(crate) const READERS_AND_WRITERS: [Call; 8] = [
     Call::BothRead,
     Call::WriteWaited,
     Call::WriteTried,
+    Call::WriteNested,
 ];
-pub(crate) const PERMITTED: [Call; 3] = [Call::PermitWaited, Call::PermitWaited, Call::PermitTried];
+pub(crate) const PERMITTED: [Call; 4] = [Call::PermitWaited, Call::PermitWaited, Call::PermitTried, Call::PermitNested];
 
 impl Call {
     fn is_shared(self) -> bool {
@@ -211,8 +217,10 @@ async fn make(
         Call::BothRead => both_read(worker, key, other, work).await,
         Call::WriteWaited => write_waited(worker, key, work).await,
         Call::WriteTried => write_tried(worker, key, work).await,
+        Call::WriteNested => write_nested(worker, key, work).await,
         Call::PermitWaited => permit_waited(worker, key, work).await,
         Call::PermitTried => permit_tried(worker, key, work).await,
+        Call::PermitNested => permit_nested(worker, key, work).await,
     }
 }
 

@@ -43,6 +43,19 @@ pub(super) async fn write_waited(worker: &Worker, key: u32, work: Work) -> Resul
     worker.work(Kind::Exclusive, &[&format!("rw:{key}")], &lease, work).await
 }
 
+/// The lock passes on to a reader that is nested in it, and is still there alone after that.
+#[distributed_lock(
+    key = "rw:<key>", ttl = TTL, mode = write, wait = "3s", lease = lease, fencing_token = _token,
+    manager = worker.locks.clone()
+)]
+pub(super) async fn write_nested(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
+    let name = format!("rw:{key}");
+    worker.work(Kind::Exclusive, &[&name], &lease, Work { steps: 2, ..work }).await?;
+    read_waited(worker, key, work).await?;
+    lease.ensure_held()?;
+    worker.work(Kind::Exclusive, &[&name], &lease, Work { steps: 10, ..work }).await
+}
+
 /// It has no patience, so that it is refused where all permits are given.
 #[distributed_lock(
     key = "p:<key>", ttl = TTL, permits = PERMITS, retry = 2, backoff = "5ms..20ms", lease = lease,
@@ -57,4 +70,16 @@ pub(super) async fn permit_tried(worker: &Worker, key: u32, work: Work) -> Resul
 )]
 pub(super) async fn permit_waited(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
     worker.work(Kind::Permits(PERMITS as usize), &[&format!("p:{key}")], &lease, work).await
+}
+
+/// The permit passes on to a call that is nested in it, and is still there after that.
+#[distributed_lock(
+    key = "p:<key>", ttl = TTL, permits = PERMITS, wait = "3s", lease = lease, manager = worker.locks.clone()
+)]
+pub(super) async fn permit_nested(worker: &Worker, key: u32, work: Work) -> Result<(), LockError> {
+    let (kind, name) = (Kind::Permits(PERMITS as usize), format!("p:{key}"));
+    worker.work(kind, &[&name], &lease, Work { steps: 2, ..work }).await?;
+    permit_tried(worker, key, work).await?;
+    lease.ensure_held()?;
+    worker.work(kind, &[&name], &lease, Work { steps: 10, ..work }).await
 }
