@@ -29,8 +29,8 @@ pub(crate) enum Verdict {
     Broken,
 }
 
-/// If more of the time is exempt from the check for two holders, or more of the pairs of tokens, not enough was checked.
-const MOST_EXEMPT: f64 = 0.5;
+/// Failovers of Sentinel take their time: a short run came to 0.42. If more of the time is exempt from the check for two holders, or more of the pairs of tokens, not enough was checked.
+const MOST_EXEMPT: f64 = 0.6;
 
 impl Report {
     /// A planted fault has to be found by what it can break, and not by anything that was left by chance.
