@@ -11,7 +11,7 @@ use crate::loss::Failed;
 /// How long a crowded machine may take from the end of a call to the end of its lock, which nobody waits for where the call was dropped.
 const FREED: u64 = 350_000_000;
 /// A client that has not been heard of for so long may stand still, as all of a crowded machine may.
-const SILENT: u64 = 150_000_000;
+const SILENT: u64 = 250_000_000;
 /// What stands for longer than a lease was set when the server's clock was ahead, by this at most.
 const STEP: u64 = 12_000_000_000;
 
