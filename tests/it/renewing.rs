@@ -35,9 +35,7 @@ async fn locks_that_may_not_be_renewed_any_more_cost_no_others_their_leases() {
     }
     let guards = take(&manager, 50, Duration::from_secs(3)).await;
     let mut rules = cmd("ACL");
-    ["SETUSER", "locks", "resetkeys", "~lock:{k*"].iter().for_each(|word| {
-        rules.arg(word);
-    });
+    rules.arg("SETUSER").arg("locks").arg("resetkeys").arg("~lock:{k*");
     server.query::<()>(&rules).await.unwrap();
     // Time is what is tested here: more than a ttl passes.
     tokio::time::sleep(Duration::from_secs(11)).await;
