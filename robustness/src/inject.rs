@@ -127,6 +127,17 @@ pub(crate) async fn break_servers(world: &World, faults: &[Fault], until: Instan
 async fn of_server(world: &World, fault: &Fault) {
     let primaries = world.primaries().await;
     let Some(server) = primaries.get(fault.victim % primaries.len().max(1)) else { return };
+    let (keys, from) = (world.locks_of(server).await, now());
+    strike(world, server, fault).await;
+    world.answers(server).await;
+    world.settles().await;
+    // What only pauses a primary may take so long that it counts as dead.
+    if !fault.kind.may_replace() && world.has_replicas() && !server.is_primary().await {
+        lost(world, world.failover(), keys, [from, now(), now()]);
+    }
+}
+
+async fn strike(world: &World, server: &Server, fault: &Fault) {
     match fault.kind {
         FaultKind::Freeze | FaultKind::Crash | FaultKind::Failover | FaultKind::Isolate => {
             replace(world, server, fault).await;
@@ -158,8 +169,6 @@ async fn of_server(world: &World, fault: &Fault) {
         }
         kind => without_loss(server, kind, fault.lasts).await,
     }
-    world.answers(server).await;
-    world.settles().await;
 }
 
 /// Writes down that a server has forgotten, at some moment between the first two times, and answers since the third.
@@ -169,7 +178,7 @@ fn lost(world: &World, why: &str, keys: Vec<String>, [from, to, back]: [u64; 3])
 
 /// What may make another server the primary. What the old one has granted and not passed on is lost then.
 async fn replace(world: &World, server: &Server, fault: &Fault) {
-    let has_replicas = matches!(world.topology, Topology::Sentinel | Topology::Cluster);
+    let has_replicas = world.has_replicas();
     // Long enough to be taken for dead, more often than not.
     let lasts = if has_replicas { fault.lasts * 4 } else { fault.lasts };
     let (keys, from) = (world.locks_of(server).await, now());

@@ -84,6 +84,14 @@ pub(crate) enum FaultKind {
     MoveSlot,
 }
 
+impl FaultKind {
+    /// Whether another server may take the place of the one that is hit, by what is meant by this; or it loses nothing by that.
+    pub(crate) fn may_replace(self) -> bool {
+        use FaultKind::{Crash, Failover, Freeze, Isolate, Restart, RestartWithData, ShutDown};
+        matches!(self, Freeze | Crash | Failover | Isolate | Restart | RestartWithData | ShutDown)
+    }
+}
+
 /// Those that have most to do with leases come more often. The last one is not for a way that is shared: the listener is not for
 /// clients alone there.
 const OF_LINKS: [FaultKind; 10] = [

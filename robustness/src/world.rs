@@ -89,6 +89,10 @@ impl World {
         if replicas > 0 && self.acks as usize == replicas { CONFIRMED_FAILOVER } else { "failover" }
     }
 
+    pub(crate) fn has_replicas(&self) -> bool {
+        matches!(self.topology, Topology::Sentinel | Topology::Cluster)
+    }
+
     pub(crate) fn sentinels(&self) -> &[Sentinel] {
         match &self.servers {
             Servers::Guarded(guarded) => &guarded.sentinels,
