@@ -11,13 +11,17 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::backstage::{backstage, on_backstage};
-use crate::eventually::{eventually, soon};
+use crate::eventually::{eventually, within};
 use crate::inspect::query_at;
 use crate::server::{Options, Server, free_port};
 use crate::tied;
 
 /// The name under which the sentinels know the servers.
 pub const SERVICE: &str = "orders";
+
+/// How long it may take until there is another primary. A sentinel that got no time to run for two seconds trusts nothing for half a
+/// minute (TILT).
+const ANOTHER: Duration = Duration::from_secs(60);
 
 /// What a sentinel is told, and writes down.
 const FILE: &str = "sentinel.conf";
@@ -266,14 +270,14 @@ impl Guarded {
     pub async fn names(&self, server: &Server) {
         for sentinel in &self.sentinels {
             let named = || async { sentinel.named().await == Some(server.announced()) };
-            eventually("a sentinel to name the successor", named).await;
+            within(ANOTHER, "a sentinel to name the successor", named).await;
         }
     }
 
     /// The server that a sentinel has come to name, and that says so itself. The latter alone is not enough: if sentinels
     /// miss a promotion, because they get no time to run, they give that failover up and promote another one.
     async fn successor(&self) -> &Server {
-        soon("another primary", async {
+        let named = async {
             loop {
                 for sentinel in &self.sentinels {
                     let named = sentinel.named().await;
@@ -284,8 +288,11 @@ impl Guarded {
                     }
                 }
             }
+        };
+        tokio::time::timeout(ANOTHER, named).await.unwrap_or_else(|_| {
+            let logs: Vec<String> = self.sentinels.iter().map(Sentinel::log).collect();
+            panic!("after {ANOTHER:?}, still waiting for another primary; the sentinels say:\n{}", logs.join("\n"))
         })
-        .await
     }
 }
 
