@@ -24,7 +24,8 @@ use crate::{FencingToken, LockError, LostReason, events};
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Key,
-    /// The acquisition's own `<token>/<owner>`, with a slash behind it if it has not waited. The token is fresh for each, so nothing that is late can touch a later one.
+    /// The acquisition's own `<token>/<owner>`, with a slash behind it if it does not wait. The token is fresh for each, so
+    /// nothing that is late can touch a later one.
     value: String,
     /// What stands under the key on the server in place of our own value, if another caller of this process stood in the
     /// line before us, or had the lock and passed it on without giving it up.

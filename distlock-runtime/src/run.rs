@@ -212,8 +212,8 @@ fn poll_body<F: Future>(
     let hold = guard.hold();
     let cancels = hold.terms.on_lost == OnLost::Cancel;
     let check = || guard.ensure_held();
-    if cancels && !judged {
-        check()?;
+    if !judged && let (Err(error), true) = (check(), cancels) {
+        return Poll::Ready(Err(error));
     }
     let Some(body) = body.as_pin_mut() else { return Poll::Pending };
     let polling = Polling::begin(guard.core(), hold);

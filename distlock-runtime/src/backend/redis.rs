@@ -203,16 +203,16 @@ impl RedisBackend {
 
     pub(crate) async fn release(&self, entry: Entry<'_>) -> Result<Released, BackendError> {
         let begin = Time::now();
-        let (live, entry) = match self.at_once()? {
+        let (live, first) = match self.at_once()? {
             Some(live) => (live, entry),
             None => (Box::pin(self.live(entry.timeout)).await?, entry.since(begin)),
         };
         let answer = match self.unwaited(&entry) {
-            Some(script) => match live.release(script, &entry).await {
+            Some(script) => match live.release(script, &first).await {
                 Ok(Released::NotHeld) => Box::pin(live.release(self.release, &entry.since(begin))).await,
                 answer => answer,
             },
-            None => Box::pin(live.release(self.release, &entry)).await,
+            None => Box::pin(live.release(self.release, &first)).await,
         };
         match answer {
             Err(interrupted) if interrupted.is_interrupted() => {
