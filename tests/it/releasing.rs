@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use distlock::LockManager;
+use distlock::{LockError, LockManager, LostReason};
 
 use crate::calls::{Call, FOR_EVER, connect, redis_key, warm_up};
 use harness::proxy::{Proxy, Way};
@@ -73,5 +73,23 @@ async fn a_connection_that_was_closed_while_idle_costs_no_release() {
             let released = guard.release().await;
             assert!(released.is_ok() && !server.exists(&redis_key("k")).await, "{query}: {released:?}");
         }
+    }
+}
+
+/// Whoever has the lock by now keeps it, though the lease said that it was still ours.
+#[tokio::test]
+async fn a_release_leaves_alone_what_somebody_else_has_taken_since() {
+    let server = Server::start().await;
+    let manager = LockManager::connect(&server.url()).await.unwrap();
+    for theirs in
+        ["theirs", "0f8fad5b-d9cb-469f-a165-70867728950e/other/31/", "0f8fad5b-d9cb-469f-a165-70867728950e/other/31/+"]
+    {
+        let guard = manager.lock("k").ttl(FOR_EVER).acquire().await.unwrap();
+        server.set_for(&redis_key("k"), theirs, FOR_EVER).await;
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, LockError::Lost { reason: LostReason::Gone, .. }), "{error:?}");
+        let value: String = server.query(redis::cmd("GET").arg(redis_key("k"))).await.unwrap();
+        assert_eq!(value, theirs);
+        server.del(&redis_key("k")).await;
     }
 }
