@@ -368,8 +368,8 @@ impl Hold {
     }
 }
 
-/// Whether a lock is given back by a look at its value alone, unless that says that others wait: the whole lock, by one who has
-/// not waited.
+/// Whether a lock is given back by a look at its value alone, unless that says that others wait: the whole lock, of a call without
+/// `wait`.
 fn looks_for_waiters(terms: &Terms) -> bool {
     terms.kind == Kind::Exclusive && terms.wait.is_none()
 }
